@@ -1,0 +1,3 @@
+"""Strata: an inference server for mixture-of-experts models larger than fast memory."""
+
+__version__ = "0.1.0"
