@@ -1,0 +1,1 @@
+"""The engine: who runs when, one step at a time, and what each row says next."""

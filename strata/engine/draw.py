@@ -1,0 +1,126 @@
+"""Choosing among logits: order, truncation (top_k, top_p, min_p) and the draw.
+
+Pure functions of one row, so a row's result cannot depend on its batch. Rows
+are float32 [vocab], contiguous. Wherever two tokens are equally likely the
+lower id comes first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Row = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+_SPAN = 1024
+"""Tokens summed together when a draw searches the whole vocabulary."""
+
+_FLOORS = (0.05, 1e-3, 1e-5, 1e-8, 0.0)
+"""Weights, relative to the largest, down to which a nucleus is looked for in turn."""
+
+
+class NotFinite(ArithmeticError):
+    """A row of logits holds no finite maximum: the model's arithmetic broke down."""
+
+
+def descending(row: Row, ids: npt.NDArray[Any]) -> Ids:
+    """`ids` ordered by (-logit, id): one unstable sort of distinct 64-bit keys."""
+    bits = (row[ids] + np.float32(0.0)).view(np.uint32)  # +0.0 turns -0.0 into 0.0
+    negative = (bits >> np.uint32(31)).astype(bool)
+    falling = np.where(negative, bits, ~(bits | np.uint32(0x80000000)))
+    keys = (falling.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint64)
+    keys.sort()
+    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+def largest(row: Row, count: int) -> Ids:
+    """The `count` most likely ids, in order. All of them when there are fewer."""
+    size = row.shape[0]
+    if count >= size:
+        return descending(row, np.arange(size))
+    if count == 1:
+        return np.array([row.argmax()], dtype=np.int64)
+    spans = size // _SPAN
+    if spans >= count:  # the count-th largest of the spans' maxima bounds the answer from below
+        tops = row[: spans * _SPAN].reshape(spans, _SPAN).max(axis=1)
+        floor = np.partition(tops, spans - count)[spans - count]
+    else:
+        floor = np.partition(row, size - count)[size - count]
+    return descending(row, np.flatnonzero(row >= floor))[:count]
+
+
+def _nucleus(row: Row, weights: Row, goal: float) -> Ids:
+    """The shortest run of the most likely ids whose weights reach `goal`, in order.
+
+    Looks among the few heavy tokens first; the running sum of a sorted prefix
+    does not depend on what follows it, so the answer equals a full sort's.
+    """
+    for floor in _FLOORS:
+        ids = np.flatnonzero(weights >= np.float32(floor))
+        if floor and float(weights[ids].sum(dtype=np.float64)) < goal:
+            continue
+        ids = descending(row, ids)
+        found = int(np.searchsorted(np.cumsum(weights[ids], dtype=np.float64), goal))
+        if found < ids.shape[0]:
+            return ids[: found + 1]
+    return ids
+
+
+def _passing(sums: npt.NDArray[np.float64], goal: float) -> int:
+    """The index at which the running `sums` pass `goal`, a part of their total."""
+    index = int(np.searchsorted(sums, goal, side="right"))
+    # Rounding may carry the goal up to the total: then the last token of any weight.
+    return index if index < sums.shape[0] else int(np.searchsorted(sums, sums[-1]))
+
+
+def _fall(weights: npt.NDArray[Any], unit: float) -> int:
+    """The index that `unit` of the total weight falls on."""
+    sums = np.cumsum(weights, dtype=np.float64)
+    return _passing(sums, unit * float(sums[-1]))
+
+
+def _fall_anywhere(weights: Row, unit: float) -> int:
+    """Like `_fall` over a whole vocabulary, in two levels instead of one long sum."""
+    spans = np.add.reduceat(weights, np.arange(0, weights.shape[0], _SPAN))
+    sums = np.cumsum(spans, dtype=np.float64)
+    goal = unit * float(sums[-1])
+    span = _passing(sums, goal)
+    start, before = span * _SPAN, float(sums[span - 1]) if span else 0.0
+    inside = np.cumsum(weights[start : start + _SPAN], dtype=np.float64)
+    return start + _passing(inside, goal - before)
+
+
+def draw(
+    row: Row, unit: float, *, temperature: float, top_k: int, top_p: float, min_p: float, room: Row
+) -> int:
+    """The token that `unit` (in [0, 1)) falls on, after temperature, top_k, top_p, min_p.
+
+    `room` float32 [vocab] is overwritten. top_p counts within what top_k left;
+    min_p is relative to the most likely token. At least one token remains.
+    Raises NotFinite.
+    """
+    top = float(row.max())
+    if not np.isfinite(top):
+        raise NotFinite(f"largest logit is {top}")
+    np.subtract(row, np.float32(top), out=room)
+    with np.errstate(over="ignore"):  # a tiny temperature sends the rest to -inf, as it should
+        np.multiply(room, np.float32(1.0 / temperature), out=room)
+    weights = np.exp(room, out=room)
+    ids: Ids | None = None
+    if 0 < top_k < row.shape[0]:
+        ids = largest(row, top_k)
+    if top_p < 1.0:
+        if ids is None:
+            ids = _nucleus(row, weights, top_p * float(weights.sum()))
+        else:
+            sums = np.cumsum(weights[ids], dtype=np.float64)
+            ids = ids[: int(np.searchsorted(sums, top_p * float(sums[-1]))) + 1]
+    if min_p > 0.0:
+        floor = np.float32(min(min_p, 1.0))
+        ids = np.flatnonzero(weights >= floor) if ids is None else ids[weights[ids] >= floor]
+    if ids is None:
+        return _fall_anywhere(weights, unit)
+    return int(ids[_fall(weights[ids], unit)])

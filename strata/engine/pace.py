@@ -1,0 +1,77 @@
+"""How a step's time and tokens are shared: pure arithmetic, no sequences.
+
+`docs/scheduling.md` states the policy and its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_OLDEST_PART = 4
+"""The oldest prompt always gets at least one part in this many of the budget."""
+
+_SMOOTHING = 0.25
+"""Weight of the newest measurement in the running mean of a step's duration."""
+
+
+def share_out(budget: int, todos: Sequence[int]) -> list[int]:
+    """Tokens for each prompt, given what each has still to read, the oldest first.
+
+    The oldest is sure of a quarter of the budget. The rest goes to the prompt
+    with the least to read, then to the next; on equal terms the older goes first.
+    """
+    if not todos:
+        return []
+    grants = [0] * len(todos)
+    grants[0] = min(todos[0], -(-budget // _OLDEST_PART))
+    left = budget - grants[0]
+    for index in sorted(range(len(todos)), key=lambda i: (todos[i], i)):
+        if left == 0:
+            break
+        more = min(todos[index] - grants[index], left)
+        grants[index] += more
+        left -= more
+    return grants
+
+
+class Pace:
+    """Decides which steps may read prompts, so that decoding rows keep their share.
+
+    Every step in which rows decode earns what the same rows' step would have
+    taken alone, and costs `share` of what it took. A step may read a prompt when
+    nothing is owed. So over any stretch of time, up to one mixed step, decoding
+    rows advance at `share` of their solo rate or more; and as a step without
+    prompt tokens earns more than it costs, a prompt is never put off for good.
+
+    Owned by the scheduler. Times in seconds.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._balance = 0.0
+        self._solo: dict[int, float] = {}
+
+    def may_read(self, decoding: int) -> bool:
+        """Whether a step with `decoding` rows may also read prompt tokens."""
+        if decoding == 0 or self._share == 0.0:
+            return True
+        return self._balance >= 0.0 and bool(self._solo)  # unmeasured rows run alone once
+
+    def solo(self, decoding: int) -> float:
+        """What a step of `decoding` rows takes alone; a guess from the nearest count known."""
+        if decoding == 0 or not self._solo:
+            return 0.0
+        if decoding in self._solo:
+            return self._solo[decoding]
+        return self._solo[min(self._solo, key=lambda rows: (abs(rows - decoding), rows))]
+
+    def note(self, decoding: int, reading: int, seconds: float) -> None:
+        """Tell how long a step of `decoding` rows and `reading` prompt tokens took."""
+        if decoding == 0:
+            self._balance = 0.0
+            return
+        if reading == 0:
+            known = self._solo.get(decoding, seconds)
+            self._solo[decoding] = known + _SMOOTHING * (seconds - known)
+        # No credit is saved up: it would allow a burst of mixed steps later.
+        self._balance = min(0.0, self._balance + self.solo(decoding) - self._share * seconds)

@@ -1,0 +1,72 @@
+"""Runner: a model bound to the memory that it reads and writes.
+
+Owns the arenas of pages and states. The cache owns their slot numbers; nothing
+else touches their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from strata.memory.arena import SlotArena
+from strata.memory.layout import page_layout, state_layout
+from strata.types import Copy, ForwardPlan, LayerMemory, PageCopy
+
+
+class Model(Protocol):
+    """What the engine asks of a model. See `strata.models`."""
+
+    context_length: int
+    vocab_size: int
+
+    def memory(self, block: int) -> tuple[LayerMemory, ...]:
+        """What each layer remembers per block of `block` tokens, and per sequence."""
+
+    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
+        """Work on these arenas from now on; their bytes do not move."""
+
+    def forward(self, plan: ForwardPlan) -> torch.Tensor:
+        """Run one step: logits float32 [m, vocab] of the tokens in `plan.sample`."""
+
+
+class Runner:
+    """Runs plans and copies on one model. Used by the engine thread only."""
+
+    def __init__(
+        self, model: Model, *, pages: int, states: int, block: int, device: str = "cpu"
+    ) -> None:
+        """`states` is ignored when no layer keeps a state per sequence."""
+        memory = model.memory(block)
+        page_bytes, state_bytes = page_layout(memory).nbytes, state_layout(memory).nbytes
+        self.model = model
+        self.block = block
+        self.pages = SlotArena(pages, page_bytes, device)
+        self.states = SlotArena(states, state_bytes, device) if state_bytes else None
+        model.bind(self.pages, self.states, block)
+
+    def run(self, plan: ForwardPlan) -> npt.NDArray[np.float32]:
+        """One step. Logits float32 [m, vocab] on the host, valid until the next call."""
+        logits = self.model.forward(plan)
+        assert logits.shape[0] == plan.sample.shape[0]
+        array: npt.NDArray[np.float32] = logits.detach().cpu().numpy()
+        return array
+
+    def copy(self, copies: Iterable[Copy]) -> None:
+        """Carry copies out, at once and in order.
+
+        A page is copied whole: its rows beyond those asked for are never read
+        before they are written again.
+        """
+        for copy in copies:
+            if isinstance(copy, PageCopy):
+                self.pages.data[copy.dst].copy_(self.pages.data[copy.src])
+            elif self.states is not None:
+                if copy.src is None:
+                    self.states.data[copy.dst].zero_()
+                else:
+                    self.states.data[copy.dst].copy_(self.states.data[copy.src])

@@ -1,0 +1,201 @@
+"""Sequence: one request on its way, with named lengths.
+
+Mutable; owned by the engine thread. It is what the prefix cache calls a
+`Holder`. Lengths, in tokens, one vocabulary everywhere:
+
+    prompt_len      tokens of the prompt
+    computed_len    tokens whose keys and values exist
+    planned_len     computed_len after the step now running
+    len(tokens)     prompt and answer so far
+
+Invariants: computed_len <= planned_len <= len(tokens); a lease is held exactly
+while RUNNING; when computed_len reaches len(tokens), the step's logits choose the
+next token. A token is thus in `tokens` one step before its keys exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from strata.engine.sampler import Chooser
+from strata.types import Logprob, Request, Usage
+
+if TYPE_CHECKING:
+    from strata.cache.lease import Lease
+    from strata.engine.outlet import Outlet
+
+
+class Status(Enum):
+    """Where a sequence is. A preempted one is QUEUED again."""
+
+    QUEUED = "queued"
+    PARKED = "parked"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Moments of the engine's clock, in seconds; None while they have not come."""
+
+    arrived: float
+    admitted: float | None = None
+    first: float | None = None
+    last: float | None = None
+
+
+class Sequence:
+    """See the module. `order` is the number of its arrival; `outlet` takes its events."""
+
+    __slots__ = (
+        "_ids",
+        "_table",
+        "_table_len",
+        "cached",
+        "cached_tokens",
+        "chooser",
+        "computed_len",
+        "lease",
+        "order",
+        "outlet",
+        "planned_len",
+        "prompt_logprobs",
+        "read_tokens",
+        "request",
+        "status",
+        "times",
+        "tokens",
+    )
+
+    def __init__(self, request: Request, *, seed: int, arrived: float, outlet: Outlet) -> None:
+        self.request = request
+        self.tokens: list[int] = list(request.tokens)
+        self._ids = np.array(request.tokens, dtype=np.int32)
+        self._table = np.empty(0, dtype=np.int32)
+        self._table_len = 0
+        self.status = Status.QUEUED
+        self.order = 0
+        self.outlet = outlet
+        self.lease: Lease | None = None
+        self.computed_len = 0
+        self.planned_len = 0
+        self.cached_tokens: int | None = None
+        self.read_tokens = 0
+        self.times = Timeline(arrived)
+        self.chooser = Chooser(request.sampling, seed, request.tokens, request.stop_token_ids)
+        scored = request.sampling.prompt_logprobs is not None
+        self.prompt_logprobs: list[Logprob | None] | None = [None] if scored else None
+        # Scoring needs the logits of every prompt position, so nothing of it may be reused.
+        self.cached = request.cached and not scored
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def namespace(self) -> str:
+        """Whose cached prefixes may be shared."""
+        return self.request.namespace
+
+    @property
+    def priority(self) -> int:
+        """A larger one goes first."""
+        return self.request.priority
+
+    @property
+    def anchors(self) -> tuple[int, ...]:
+        """Prompt positions worth remembering."""
+        return self.request.anchors
+
+    @property
+    def stable_len(self) -> int:
+        """How much of the prompt the next turn repeats."""
+        return self.request.stable_len
+
+    @property
+    def prompt_len(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.request.tokens)
+
+    @property
+    def output_len(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.tokens) - len(self.request.tokens)
+
+    @property
+    def todo(self) -> int:
+        """Tokens to compute before the next one can be chosen; 1 while decoding."""
+        return len(self.tokens) - self.computed_len
+
+    @property
+    def scoring(self) -> bool:
+        """Whether log-probabilities of prompt tokens are still missing."""
+        scores = self.prompt_logprobs
+        return scores is not None and len(scores) < len(self.request.tokens)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Sorts by who goes first: priority, then arrival."""
+        return (-self.request.priority, self.order)
+
+    def ids(self, start: int, stop: int) -> npt.NDArray[np.int32]:
+        """Tokens [start, stop) as int32; a view."""
+        return self._ids[start:stop]
+
+    def append(self, token: int) -> None:
+        """Add a token of the answer."""
+        length = len(self.tokens)
+        if length == self._ids.shape[0]:
+            self._ids = np.concatenate([self._ids, np.empty(length // 2 + 64, dtype=np.int32)])
+        self._ids[length] = token
+        self.tokens.append(token)
+        self.chooser.saw(token)
+
+    def table(self) -> npt.NDArray[np.int32]:
+        """The lease's page numbers as int32; a view, valid until the next call."""
+        assert self.lease is not None
+        pages = self.lease.pages
+        known, length = self._table_len, len(pages)
+        if length > known:  # append-only: what is known stays
+            if length > self._table.shape[0]:
+                grown = np.empty(length + length // 2 + 8, dtype=np.int32)
+                grown[:known] = self._table[:known]
+                self._table = grown
+            self._table[known:length] = pages[known:]
+            self._table_len = length
+        return self._table[:length]
+
+    def hold(self, lease: Lease) -> None:
+        """Begin to run from where the lease resumes."""
+        self.lease = lease
+        self.status = Status.RUNNING
+        self.computed_len = self.planned_len = lease.resume_len
+        self._table_len = 0
+
+    def let_go(self, status: Status) -> None:
+        """Stop running, after the lease was given back to the cache."""
+        self.lease = None
+        self.status = status
+        self.computed_len = self.planned_len = 0
+
+    def usage(self, now: float) -> Usage:
+        """What it cost until `now`, measured."""
+        times = self.times
+        begun = now if times.admitted is None else times.admitted
+        read = now if times.first is None else times.first
+        last = read if times.last is None else times.last
+        return Usage(
+            prompt_tokens=self.prompt_len,
+            cached_tokens=self.cached_tokens or 0,
+            completion_tokens=self.output_len,
+            queue_s=begun - times.arrived,
+            prefill_s=max(0.0, read - begun),
+            decode_s=max(0.0, last - read),
+            first_token_s=None if times.first is None else times.first - times.arrived,
+        )

@@ -1,0 +1,64 @@
+#include "isa.h"
+
+#include <cstdlib>
+
+namespace strata {
+
+namespace {
+
+bool built(Isa isa) {
+  switch (isa) {
+    case Isa::portable: return true;
+#ifdef STRATA_BUILT_avx2
+    case Isa::avx2: return true;
+#endif
+#ifdef STRATA_BUILT_avx512
+    case Isa::avx512: return true;
+#endif
+    default: return false;
+  }
+}
+
+// The compiler's check covers the operating system's part (XCR0) as well.
+bool supported(Isa isa) {
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("f16c");
+  if (isa == Isa::avx2) return v3;
+  if (isa == Isa::avx512) {
+    return v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+  }
+#endif
+  return isa == Isa::portable;
+}
+
+Isa active = best_isa();
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::avx512: return "avx512";
+    case Isa::avx2: return "avx2";
+    default: return "portable";
+  }
+}
+
+bool isa_available(Isa isa) { return built(isa) && supported(isa); }
+
+Isa best_isa() {
+  if (isa_available(Isa::avx512)) return Isa::avx512;
+  if (isa_available(Isa::avx2)) return Isa::avx2;
+  return Isa::portable;
+}
+
+Isa active_isa() { return active; }
+
+void set_active_isa(Isa isa) {
+  if (!isa_available(isa)) std::abort();
+  active = isa;
+}
+
+}  // namespace strata

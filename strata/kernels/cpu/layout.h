@@ -1,0 +1,78 @@
+// How packed weights and quantised activations lie in memory.
+//
+// A tile holds R output rows (R = 8 or 16) and all of k. Its bytes come in units of
+// 4 R: four bytes of row 0, four of row 1, ... so one vector register holds four k
+// of every row, and the same four activations are broadcast to all of them. Only the
+// order of the file's bytes changes; the 6-bit scales of Q4_K and Q5_K are widened
+// to bytes. f16 values of a block lie as R halves, half a unit.
+//
+//   Q8_0        groups of 2 blocks:  d, d | 8 units, 8 units    unit u: k = 4 u ...
+//   Q4_0        groups of 2 blocks:  d, d | 4 units, 4 units    unit u: k = 4 u ... in
+//                                    the low nibbles, 16 + 4 u ... in the high ones
+//   Q5_0        groups of 2 blocks:  d, d | bits, 4 units | bits, 4 units
+//   Q4_1        block:               d, m | 4 units
+//   Q5_1        block:               d, m | bits, 4 units       bit u of byte j of a row
+//                                    is the fifth bit of k = 4 u + j
+//   Q4_K        block:               d, dmin | 8 x R scales | 4 x R pairs of minima |
+//                                    4 x 8 units                the file's qs in order
+//   Q5_K        the same, with the file's 8 units of fifth bits before the nibbles
+//   Q6_K        block:               d, nothing | 8 x R pairs of scales | 32 units of
+//                                    nibbles | 16 units of bits the file's in order
+//   F32, F16, BF16                   k x R values
+//
+// Q8_0 bytes are offset by 128 where the instruction set multiplies unsigned weights.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "linear.h"
+
+namespace strata {
+
+struct BlockLayout {
+  int block;  // weights of a row in a block
+  int group;  // blocks that share a header
+  int units;  // units of a group, header included; 0 for unblocked formats
+};
+
+constexpr BlockLayout block_layout(int format) {
+  switch (format) {
+    case Q8_0: return {32, 2, 17};
+    case Q4_0: return {32, 2, 9};
+    case Q5_0: return {32, 2, 11};
+    case Q4_1: return {32, 1, 5};
+    case Q5_1: return {32, 1, 6};
+    case Q4_K: return {256, 1, 37};
+    case Q5_K: return {256, 1, 45};
+    case Q6_K: return {256, 1, 53};
+    default: return {1, 1, 0};
+  }
+}
+
+constexpr size_t tile_bytes(int format, int k, int rows) {
+  const BlockLayout layout = block_layout(format);
+  if (layout.units) {
+    const size_t groups = (size_t(k) / layout.block + layout.group - 1) / layout.group;
+    return groups * layout.units * 4 * rows;
+  }
+  return size_t(k) * rows * (format == F32 ? 4 : 2);
+}
+
+// One block of activations: q = round(x / d), d = max |x| / 127.
+struct Act32 {
+  int8_t q[32];
+  float d;
+  float ds;       // d times the sum of q
+  int32_t neg8;   // -8 times the sum of q: what an offset of 8 adds to an integer product
+};
+static_assert(sizeof(Act32) == 44);
+
+struct Act256 {
+  int8_t q[256];
+  float d;
+  int16_t sum32[8];
+  int16_t sum16[16];
+};
+static_assert(sizeof(Act256) == 308);
+
+}  // namespace strata

@@ -1,0 +1,17 @@
+// The extension module strata.kernels._cpu. Import torch first: its OpenMP runtime
+// is then the one that this module shares.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_linear(nb::module_& m);
+#ifdef STRATA_HAVE_OPS
+void bind_ops(nb::module_& m);
+#endif
+
+NB_MODULE(_cpu, m) {
+  bind_linear(m);
+#ifdef STRATA_HAVE_OPS
+  bind_ops(m);
+#endif
+}

@@ -1,0 +1,89 @@
+// A model's step as a list of ops, run by one call.
+//
+// Knows what a step is (flat arrays, as in strata.types.ForwardPlan) and in which order
+// ops follow each other; not what any of them computes. An op is built once, holds raw
+// pointers to weights and pages that do not move, and keeps nothing between steps.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "isa.h"
+#include "team.h"
+
+namespace strata {
+
+struct Step {
+  int count;    // tokens
+  int rows;     // sequences
+  int sampled;  // tokens whose logits are wanted
+  int blocks;   // columns of page_table
+  const int32_t* tokens;       // [count]
+  const int32_t* positions;    // [count]
+  const int32_t* row_starts;   // [rows + 1]
+  const int32_t* page_table;   // [rows, blocks]
+  const int32_t* write_slots;  // [count], or -1
+  const int32_t* sample;       // [sampled]
+  float* x;                    // [count, width] the residual stream
+  float* logits;               // [sampled, vocabulary]
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  // Floats of a row of the residual stream.
+  virtual int width() const = 0;
+  // Called by one thread before the step: what grows with positions grows here.
+  virtual void prepare(const Step&) const {}
+  // Bytes of scratch for a step with this many threads.
+  virtual size_t scratch(const Step& step, int threads) const = 0;
+  // Called by every member; scratch is shared by them and aligned to 64 bytes.
+  virtual void run(const Member& member, const Step& step, std::byte* scratch) const = 0;
+};
+
+// Bytes that only grow, aligned to 64, on huge pages where the system has them.
+class Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::byte* at_least(size_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+class Program {
+ public:
+  Program(std::vector<std::shared_ptr<const Op>> ops, int threads);
+  // Runs every op on the step; `step.x` is the program's own.
+  void run(Step step);
+
+ private:
+  std::vector<std::shared_ptr<const Op>> ops_;
+  int threads_;
+  Isa isa_;
+  Buffer stream_, scratch_;
+};
+
+// Hands out 64-byte aligned pieces of a scratch; from null it only measures.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  template <class T>
+  T* take(size_t count) {
+    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += (count * sizeof(T) + 63) / 64 * 64;
+    return piece;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace strata

@@ -1,0 +1,47 @@
+#include "rows.h"
+
+#include <cstdlib>
+
+#include "isa.h"
+
+namespace strata {
+
+namespace portable {
+extern const RowKernels row_kernels;
+}
+#ifdef STRATA_BUILT_avx2
+namespace avx2 {
+extern const RowKernels row_kernels;
+}
+#endif
+#ifdef STRATA_BUILT_avx512
+namespace avx512 {
+extern const RowKernels row_kernels;
+}
+#endif
+
+const RowKernels& row_kernels() {
+  switch (active_isa()) {
+    case Isa::portable:
+      return portable::row_kernels;
+#ifdef STRATA_BUILT_avx2
+    case Isa::avx2:
+      return avx2::row_kernels;
+#endif
+#ifdef STRATA_BUILT_avx512
+    case Isa::avx512:
+      return avx512::row_kernels;
+#endif
+    default:
+      std::abort();  // set_active_isa refuses what is not built
+  }
+}
+
+// A multiple of every instruction set's lanes.
+int sums_stride(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+size_t attend_scratch(int rows, int head_dim) {
+  return static_cast<size_t>(rows) * kSegment + static_cast<size_t>(kKeyTile) * sums_stride(head_dim);
+}
+
+}  // namespace strata

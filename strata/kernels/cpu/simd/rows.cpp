@@ -1,0 +1,126 @@
+// Norm, gate, rotation and narrowing of one row, and the table of this instruction set.
+#include <cmath>
+
+#include "lanes.h"
+#include "row_arithmetic.h"
+#include "rows.h"
+
+namespace strata::STRATA_ISA {
+
+namespace {
+
+constexpr float kLog2e = 1.44269504f;
+
+// Four running sums, then their lanes: the order depends on n alone.
+float sum_of_squares(const float* x, int n) {
+  Lanes a = zero(), b = zero(), c = zero(), d = zero();
+  int i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    Lanes x0 = load(x + i), x1 = load(x + i + kLanes);
+    Lanes x2 = load(x + i + 2 * kLanes), x3 = load(x + i + 3 * kLanes);
+    a = fma(x0, x0, a);
+    b = fma(x1, x1, b);
+    c = fma(x2, x2, c);
+    d = fma(x3, x3, d);
+  }
+  for (; i + kLanes <= n; i += kLanes) {
+    Lanes x0 = load(x + i);
+    a = fma(x0, x0, a);
+  }
+  if (i < n) {
+    Lanes x0 = load_part(x + i, n - i);
+    b = fma(x0, x0, b);
+  }
+  return sum(add(add(a, b), add(c, d)));
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  float mean = sum_of_squares(x, n) / static_cast<float>(n);
+  Lanes factor = splat(1.0f / std::sqrt(mean + eps));
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    store(out + i, mul(mul(load(x + i), factor), load(weight + i)));
+  if (i < n) {
+    Lanes v = mul(mul(load_part(x + i, n - i), factor), load_part(weight + i, n - i));
+    store_part(out + i, v, n - i);
+  }
+}
+
+void add_row(float* x, const float* y, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, add(load(x + i), load(y + i)));
+  if (i < n) store_part(x + i, add(load_part(x + i, n - i), load_part(y + i, n - i)), n - i);
+}
+
+void multiply(float* x, float factor, int n) {
+  Lanes f = splat(factor);
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, mul(load(x + i), f));
+  if (i < n) store_part(x + i, mul(load_part(x + i, n - i), f), n - i);
+}
+
+Lanes silu(Lanes g) {
+  // Below -87 the quotient is a subnormal number at most; the clamp keeps 2^x finite.
+  Lanes power = min(mul(g, splat(-kLog2e)), splat(126.0f));
+  return div(g, add(splat(1.0f), exp2(power)));
+}
+
+void silu_mul(float* gate, const float* up, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    store(gate + i, mul(silu(load(gate + i)), load(up + i)));
+  if (i < n) {
+    Lanes v = mul(silu(load_part(gate + i, n - i)), load_part(up + i, n - i));
+    store_part(gate + i, v, n - i);
+  }
+}
+
+void rotate(float* head, const float* cosines, const float* sines, int pairs) {
+  float* far = head + pairs;
+  int i = 0;
+  for (; i + kLanes <= pairs; i += kLanes) {
+    Lanes a = load(head + i), b = load(far + i), c = load(cosines + i), s = load(sines + i);
+    store(head + i, sub(mul(a, c), mul(b, s)));
+    store(far + i, add(mul(b, c), mul(a, s)));
+  }
+  if (i < pairs) {
+    int n = pairs - i;
+    Lanes a = load_part(head + i, n), b = load_part(far + i, n);
+    Lanes c = load_part(cosines + i, n), s = load_part(sines + i, n);
+    store_part(head + i, sub(mul(a, c), mul(b, s)), n);
+    store_part(far + i, add(mul(b, c), mul(a, s)), n);
+  }
+}
+
+// To nearest even; what a half cannot hold becomes the largest half, not infinity: an
+// infinite value of one token would turn its masked neighbours' 0 * inf into NaN.
+uint16_t to_half(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return sign | 0x7e00u;
+  if (bits >= 0x477ff000u) return sign | 0x7bffu;
+  if (bits < 0x38800000u) {
+    // Below 2^-14: adding 1/2 leaves the half's bits at the end of the mantissa.
+    float magnitude;
+    std::memcpy(&magnitude, &bits, 4);
+    magnitude += 0.5f;
+    std::memcpy(&bits, &magnitude, 4);
+    return static_cast<uint16_t>(sign | (bits - 0x3f000000u));
+  }
+  uint32_t odd = (bits >> 13) & 1u;
+  return static_cast<uint16_t>(sign | ((bits - 0x38000000u + 0xfffu + odd) >> 13));
+}
+
+void narrow(const float* x, int n, uint16_t* out, size_t step) {
+  for (int i = 0; i < n; ++i) out[i * step] = to_half(x[i]);
+}
+
+}  // namespace
+
+extern const RowKernels row_kernels;
+const RowKernels row_kernels = {kLanes, rms_norm, add_row, silu_mul, rotate, multiply,
+                                narrow, attend,   merge,   finish};
+
+}  // namespace strata::STRATA_ISA

@@ -1,0 +1,30 @@
+// The lanes of the instruction set being compiled for; each file provides the same
+// names in namespace STRATA_ISA. One lane per output row of a tile.
+//
+//   kRows          lanes; kOffsetQ8: Q8_0 weights are stored plus 128
+//   F              one float per lane     I  one int32 per lane
+//   U              a unit of weights: four bytes per lane
+//   X              four activations, the same in every lane
+//   P              two int16 per lane     S  what an integer sum is multiplied by
+//   Dot<bits>      products of units summed over a block of eight units:
+//                  start(neg), step(0 .. 7, u, x), sum(neg); weights unsigned, of so
+//                  many bits (8: as stored); neg is added once, null for nothing
+//   ScaledDot<bits, steps>   the same over `steps` units, then add_to(total, s)
+//
+// KEEP pins a value into a register: without it the compiler reorders integer sums
+// into trees that spill.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define STRATA_INLINE inline __attribute__((always_inline))
+#define STRATA_UNROLL _Pragma("GCC unroll 16")
+
+#if defined(STRATA_ISA_avx512)
+#include "tile_lanes_avx512.h"
+#elif defined(STRATA_ISA_avx2)
+#include "tile_lanes_avx2.h"
+#else
+#include "tile_lanes_portable.h"
+#endif

@@ -1,0 +1,110 @@
+// 16 lanes: AVX-512 F, BW, VL, DQ, VNNI. See tile_lanes.h.
+#pragma once
+#include <immintrin.h>
+
+#define KEEP(x) asm volatile("" : "+v"(x))
+
+namespace strata::avx512 {
+
+inline constexpr int kRows = 16;
+inline constexpr bool kOffsetQ8 = true;
+using F = __m512;
+using I = __m512i;
+using U = __m512i;
+using X = __m512i;
+using P = __m512i;
+using S = __m512i;
+
+STRATA_INLINE F f_zero() { return _mm512_setzero_ps(); }
+STRATA_INLINE F f_all(float x) { return _mm512_set1_ps(x); }
+STRATA_INLINE F f_load(const void* p) { return _mm512_loadu_ps(p); }
+STRATA_INLINE F f_half(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+STRATA_INLINE F f_bf16(const void* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+STRATA_INLINE F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
+STRATA_INLINE F f_add(F a, F b) { return _mm512_add_ps(a, b); }
+STRATA_INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+STRATA_INLINE F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+STRATA_INLINE F f_from(I i) { return _mm512_cvtepi32_ps(i); }
+STRATA_INLINE F f_load_some(const float* p, int n) {
+  return _mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p);
+}
+STRATA_INLINE void f_store_some(float* p, F v, int n) {
+  _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), v);
+}
+
+STRATA_INLINE I i_zero() { return _mm512_setzero_si512(); }
+STRATA_INLINE I i_all(int32_t x) { return _mm512_set1_epi32(x); }
+template <int n>
+STRATA_INLINE I i_shift_left(I a) { return _mm512_slli_epi32(a, n); }
+STRATA_INLINE I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+
+STRATA_INLINE U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+STRATA_INLINE U u_low(U u) { return _mm512_and_si512(u, _mm512_set1_epi8(15)); }
+STRATA_INLINE U u_high(U u) {
+  return _mm512_and_si512(_mm512_srli_epi16(u, 4), _mm512_set1_epi8(15));
+}
+// low | bit `bit` of the bytes of `bits`, moved to place 4
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  const U moved = bit < 4 ? _mm512_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
+                          : _mm512_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(16), 0xf8);  // low | (b & c)
+}
+// low | bits 2 pair and 2 pair + 1 of the bytes of `bits`, moved to places 4 and 5
+template <int pair>
+STRATA_INLINE U u_two(U low, U bits) {
+  const U moved = pair < 2 ? _mm512_slli_epi16(bits, pair < 2 ? 4 - 2 * pair : 0)
+                           : _mm512_srli_epi16(bits, pair < 2 ? 0 : 2 * pair - 4);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(48), 0xf8);
+}
+STRATA_INLINE X x_all(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return _mm512_set1_epi32(four);
+}
+
+template <int bits>
+struct Dot {
+  I total;
+  STRATA_INLINE void start(const I* neg) { total = neg ? *neg : i_zero(); }
+  STRATA_INLINE void step(int, U u, X x) {
+    total = _mm512_dpbusd_epi32(total, u, x);
+    KEEP(total);
+  }
+  STRATA_INLINE I sum(const I*) const { return total; }
+};
+
+STRATA_INLINE P p_unsigned(const uint8_t* p) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+STRATA_INLINE P p_signed(const uint8_t* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+STRATA_INLINE S s_unsigned(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+template <int which>
+STRATA_INLINE S s_of(P pair) {
+  return _mm512_srai_epi32(which ? pair : _mm512_slli_epi32(pair, 16), 16);
+}
+STRATA_INLINE I p_dot(I total, P pair, X two) { return _mm512_dpwssd_epi32(total, pair, two); }
+
+template <int bits, int steps>
+struct ScaledDot {
+  I part;
+  STRATA_INLINE void step(int at, U u, X x) {
+    part = _mm512_dpbusd_epi32(at == 0 ? i_zero() : part, u, x);
+    KEEP(part);
+  }
+  STRATA_INLINE void add_to(I& total, S s) const {
+    total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));
+    KEEP(total);
+  }
+};
+
+}  // namespace strata::avx512

@@ -1,0 +1,150 @@
+"""The memory plan: bytes into pages and states. Pure arithmetic, printed at start.
+
+Knows sizes, not what they hold. A plan that cannot work is a ConfigError that
+says, with numbers, which setting to change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from strata.types import ConfigError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?i?b?)\s*$", re.IGNORECASE)
+# A sequence at full context beside one page that is being copied from a partial leaf.
+_SPARE_PAGES = 1
+_STATE_SHARE = 0.25
+
+
+def machine_memory() -> int:
+    """Bytes of RAM this process may use: the machine's, or its container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = Path(name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if limit.isdigit():
+            total = min(total, int(limit))
+    return total
+
+
+def parse_size(text: str, total: int) -> int:
+    """Bytes meant by "2GiB", "500MB", "4096" or "25%" (of `total`). Raises ConfigError."""
+    match = _SIZE.match(text)
+    if match is None:
+        raise ConfigError(f"{text!r} is not a size: write 2GiB, 500MB or 25% (of the RAM)")
+    number, unit = float(match[1]), match[2].lower()
+    if unit == "%":
+        if number > 100:
+            raise ConfigError(f"{text!r} is more than the whole memory")
+        return int(total * number / 100)
+    return int(number * _UNITS[unit.removesuffix("b")])
+
+
+def show_bytes(count: int) -> str:
+    """A number of bytes for people: 98.4 MB is written as 93.8 MiB."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """How the memory is shared out. Sizes in bytes; `block` in tokens."""
+
+    weights: int
+    block: int
+    page_bytes: int
+    pages: int
+    state_bytes: int
+    states: int
+    memory: int
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all pages and states."""
+        return self.pages * self.page_bytes + self.states * self.state_bytes
+
+    @property
+    def cache_tokens(self) -> int:
+        """How many tokens the pages hold."""
+        return self.pages * self.block
+
+    def __str__(self) -> str:
+        lines = [f"weights  {show_bytes(self.weights):>10}"]
+        lines.append(
+            f"pages    {show_bytes(self.pages * self.page_bytes):>10}"
+            f"   {self.pages} of {show_bytes(self.page_bytes)} ({self.block} tokens each,"
+            f" {self.cache_tokens} tokens)"
+        )
+        if self.states:
+            lines.append(
+                f"states   {show_bytes(self.states * self.state_bytes):>10}"
+                f"   {self.states} of {show_bytes(self.state_bytes)}"
+            )
+        total = self.weights + self.cache_bytes
+        lines.append(f"total    {show_bytes(total):>10}   of {show_bytes(self.memory)}")
+        return "\n".join(lines)
+
+
+def plan_memory(
+    *,
+    weights: int,
+    page_bytes: int,
+    state_bytes: int,
+    block: int,
+    cache_bytes: int,
+    context: int,
+    batch: int,
+    memory: int,
+) -> MemoryPlan:
+    """Share `cache_bytes` out to pages and, where the model keeps a state, to states.
+
+    `context` (tokens) of one sequence must fit into the pages, a live and a tail
+    state of `batch` rows into the states. `memory` is what the process may use.
+    Raises ConfigError.
+    """
+    if weights + cache_bytes > memory:
+        spare = memory - weights
+        advice = (
+            f"set --cache-size to at most {show_bytes(spare)}"
+            if spare > 0
+            else "the weights alone do not fit: take a smaller model"
+        )
+        raise ConfigError(
+            f"weights of {show_bytes(weights)} and a cache of {show_bytes(cache_bytes)} exceed"
+            f" the memory of {show_bytes(memory)}: {advice}"
+        )
+    states = 0
+    if state_bytes:
+        states = max(2 * batch, int(cache_bytes * _STATE_SHARE) // state_bytes)
+    left = cache_bytes - states * state_bytes
+    pages = max(left, 0) // page_bytes if page_bytes else 0
+    need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
+    if pages < need or left < 0:
+        raise ConfigError(
+            _too_small(cache_bytes, states * state_bytes, page_bytes, need, pages, block, context)
+        )
+    return MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
+
+
+def _too_small(
+    cache: int, states: int, page_bytes: int, need: int, pages: int, block: int, context: int
+) -> str:
+    """What to change when one sequence of `context` tokens does not fit."""
+    wanted = show_bytes(states + need * page_bytes)
+    shorter = (pages - _SPARE_PAGES) * block
+    other = f" or --ctx-size to at most {shorter}" if shorter > 0 else ""
+    return (
+        f"a cache of {show_bytes(cache)} holds {pages} pages of {show_bytes(page_bytes)}, but one"
+        f" sequence of {context} tokens needs {need}: set --cache-size to at least {wanted}{other}"
+    )

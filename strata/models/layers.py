@@ -1,0 +1,209 @@
+"""What model families share: layers of attention and MLP, and the decoder around them.
+
+A layer says what it remembers (`memory`) and which operations it runs (`ops`);
+the decoder puts embedding, layers and head into one program. Nothing here
+assumes that a layer keeps keys and values: another kind of layer declares other
+fields and builds other operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from strata.kernels import Kernels, Op, Program
+from strata.kernels.attention import AttentionWeights, RopeSpec
+from strata.kernels.head import HeadWeights
+from strata.kernels.mlp import MlpWeights
+from strata.kernels.quant import QTensor
+from strata.memory.arena import SlotArena
+from strata.memory.layout import page_layout, state_layout
+from strata.models.config import ArchConfig
+from strata.models.rope import Rope
+from strata.models.weights import Weights
+from strata.types import ForwardPlan, LayerMemory, MemoryField
+
+# ------------------------------------------------------------------ layers
+
+
+class Layer(Protocol):
+    """One layer of a decoder."""
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Fields of a page (`block` tokens) and of a sequence's state."""
+        ...
+
+    def ops(
+        self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
+    ) -> list[Op]:
+        """Its operations, bound to views of those fields: name -> [slots, *shape]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLayer:
+    """Attention over all earlier tokens, then a gated MLP. Remembers keys and values."""
+
+    attention: AttentionWeights
+    mlp: MlpWeights
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Keys and values: [kv_heads, block, head_dim] each, nothing per sequence."""
+        shape = (self.attention.kv_heads, block, self.attention.head_dim)
+        return LayerMemory(
+            page=(
+                MemoryField("k", shape, kernels.kv_dtype),
+                MemoryField("v", shape, kernels.kv_dtype),
+            )
+        )
+
+    def ops(
+        self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
+    ) -> list[Op]:
+        """Two operations, each of which adds to the residual stream."""
+        return [
+            kernels.attention(self.attention, page["k"], page["v"], block),
+            kernels.mlp(self.mlp),
+        ]
+
+
+# ---------------------------------------------------------------- builders
+
+
+BIASES = ("q_bias", "k_bias", "v_bias")
+HEAD_NORMS = ("q_norm", "k_norm")
+
+
+def attention(
+    weights: Weights, config: ArchConfig, layer: int, extra: Sequence[str] = ()
+) -> AttentionWeights:
+    """The attention weights of a layer, with those of BIASES and HEAD_NORMS named in `extra`."""
+    q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    sizes = {"q_bias": q_rows, "k_bias": kv_rows, "v_bias": kv_rows}
+    vectors = {
+        name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra
+    }
+    return AttentionWeights(
+        norm=weights.vector("attention_norm", layer, config.hidden),
+        eps=config.eps,
+        q=weights.matrix("q", layer, q_rows, config.hidden),
+        k=weights.matrix("k", layer, kv_rows, config.hidden),
+        v=weights.matrix("v", layer, kv_rows, config.hidden),
+        o=weights.matrix("o", layer, config.hidden, q_rows),
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        rope=rope_spec(config.rope),
+        scale=config.head_dim**-0.5,
+        **vectors,
+    )
+
+
+def rope_spec(rope: Rope) -> RopeSpec:
+    """The kernels' form of the rotary embedding."""
+    return RopeSpec(
+        dims=rope.dims,
+        frequencies=torch.from_numpy(rope.frequencies),
+        magnitude=rope.magnitude,
+    )
+
+
+def mlp(weights: Weights, config: ArchConfig, layer: int) -> MlpWeights:
+    """The gated MLP of a layer."""
+    return MlpWeights(
+        norm=weights.vector("mlp_norm", layer, config.hidden),
+        eps=config.eps,
+        gate=weights.matrix("gate", layer, config.ffn, config.hidden),
+        up=weights.matrix("up", layer, config.ffn, config.hidden),
+        down=weights.matrix("down", layer, config.hidden, config.ffn),
+    )
+
+
+def half_split(weights: AttentionWeights) -> AttentionWeights:
+    """Reorder the rows of q and k from interleaved pairs (2i, 2i + 1) to halves (i, i + n/2).
+
+    GGUF files of the llama family hold them for a rotation of neighbours; the
+    kernels rotate halves. Scores are dot products of q and k, so the same
+    reordering of both changes nothing else, and whole rows move: the
+    quantisation stays as it is.
+    """
+    dims, head_dim = weights.rope.dims, weights.head_dim
+
+    def order(heads: int) -> Tensor:
+        rows = torch.arange(heads * head_dim).view(heads, head_dim)
+        pairs = rows[:, :dims].reshape(heads, dims // 2, 2).transpose(1, 2).reshape(heads, dims)
+        return torch.cat((pairs, rows[:, dims:]), dim=1).reshape(-1)
+
+    def matrix(q: QTensor, rows: Tensor) -> QTensor:
+        return replace(q, data=q.data.view(q.rows, q.row_bytes)[rows].reshape(-1))
+
+    def vector(bias: Tensor | None, rows: Tensor) -> Tensor | None:
+        return None if bias is None else bias[rows]
+
+    q_rows, k_rows = order(weights.heads), order(weights.kv_heads)
+    return replace(
+        weights,
+        q=matrix(weights.q, q_rows),
+        k=matrix(weights.k, k_rows),
+        q_bias=vector(weights.q_bias, q_rows),
+        k_bias=vector(weights.k_bias, k_rows),
+    )
+
+
+# ----------------------------------------------------------------- decoder
+
+
+class Decoder:
+    """A loaded model: embedding, layers, head. `bind` gives it memory, `forward` runs a step.
+
+    Owns its weights until they are bound; afterwards the operations own what they need.
+    """
+
+    def __init__(
+        self, config: ArchConfig, weights: Weights, layers: Sequence[Layer], kernels: Kernels
+    ) -> None:
+        """Takes embedding, final norm and output matrix, the last of `weights`. Raises ModelError."""
+        self.name = config.name
+        self.architecture = config.architecture
+        self.context_length = config.context
+        self.vocab_size = config.vocab
+        self._kernels = kernels
+        self._layers = list(layers)
+        self._embedding = weights.matrix("embedding", None, config.vocab, config.hidden)
+        output = (
+            self._embedding
+            if config.tied
+            else weights.matrix("output", None, config.vocab, config.hidden)
+        )
+        norm = weights.vector("output_norm", None, config.hidden)
+        self._head = HeadWeights(norm=norm, eps=config.eps, weight=output)
+        weights.finish(unused=(weights.name("output"),) if config.tied else ())
+        self.weight_bytes = weights.nbytes
+        self._program: Program | None = None
+
+    def memory(self, block: int) -> tuple[LayerMemory, ...]:
+        """What each layer remembers, for pages of `block` tokens."""
+        return tuple(layer.memory(block, self._kernels) for layer in self._layers)
+
+    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
+        """Build the program over the given memory. Once; packs the weights for the kernels."""
+        assert self._program is None
+        memory = self.memory(block)
+        page_views = page_layout(memory).views(pages)
+        state_views: list[dict[str, Tensor]] = [{} for _ in memory]
+        if states is not None:
+            state_views = state_layout(memory).views(states)
+        ops = [self._kernels.embed(self._embedding)]
+        for layer, page, state in zip(self._layers, page_views, state_views, strict=True):
+            ops += layer.ops(self._kernels, page, state, block)
+        ops.append(self._kernels.head(self._head))
+        self._program = self._kernels.program(ops)
+
+    def forward(self, plan: ForwardPlan) -> Tensor:
+        """Run one step: float32 logits [m, vocab] of the plan's sampled tokens."""
+        assert self._program is not None, "bind first"
+        return self._program.run(plan)

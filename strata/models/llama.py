@@ -1,0 +1,58 @@
+"""The llama family, dense: Llama 2 and 3, SmolLM2, and others that share its shape.
+
+Pre-norm attention with grouped keys, rotary embedding, SwiGLU; optional biases
+on q, k and v. In a GGUF the rows of q and k are ordered for a rotation of
+neighbouring dimensions.
+"""
+
+from __future__ import annotations
+
+from strata.files import ModelFile
+from strata.kernels import Kernels
+from strata.models import config as arch
+from strata.models.config import ArchConfig, HfDefaults
+from strata.models.layers import BIASES, AttentionLayer, Decoder, attention, half_split, mlp
+from strata.models.weights import Names, Weights
+from strata.types import ProgressSink
+
+DEFAULTS = HfDefaults(context=2048)
+
+
+def read_config(file: ModelFile) -> ArchConfig:
+    """The shape of a llama model. Raises ModelError."""
+    return arch.from_gguf(file) if file.kind == "gguf" else arch.from_hf(file, DEFAULTS)
+
+
+def layer(weights: Weights, config: ArchConfig, number: int) -> AttentionLayer:
+    """One layer."""
+    biases = BIASES if weights.has("q_bias", number) else ()
+    projections = attention(weights, config, number, biases)
+    if weights.file.kind == "gguf":
+        projections = half_split(projections)
+    return AttentionLayer(projections, mlp(weights, config, number))
+
+
+def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
+    """The whole model. Raises ModelError."""
+    config, weights = read_config(file), Weights(file, NAMES, progress)
+    layers = [layer(weights, config, number) for number in range(config.layers)]
+    return Decoder(config, weights, layers, kernels)
+
+
+NAMES: Names = {
+    "embedding": ("token_embd.weight", "model.embed_tokens.weight"),
+    "attention_norm": ("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight"),
+    "q": ("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight"),
+    "k": ("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight"),
+    "v": ("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight"),
+    "o": ("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight"),
+    "q_bias": ("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias"),
+    "k_bias": ("blk.{}.attn_k.bias", "model.layers.{}.self_attn.k_proj.bias"),
+    "v_bias": ("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias"),
+    "mlp_norm": ("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight"),
+    "gate": ("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight"),
+    "up": ("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight"),
+    "down": ("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight"),
+    "output_norm": ("output_norm.weight", "model.norm.weight"),
+    "output": ("output.weight", "lm_head.weight"),
+}

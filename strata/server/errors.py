@@ -1,0 +1,75 @@
+"""Refusals and failures in OpenAI's shape: `{"error": {message, type, param, code}}`.
+
+Knows which kind and code fit an HTTP status. Knows no request and no socket. A message
+says what is allowed; it never repeats more of a client's text than a field's name.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from strata.types import RequestError
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_CODES = {
+    401: "invalid_api_key",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    429: "queue_full",
+    500: "internal_error",
+    503: "unavailable",
+    504: "timeout",
+}
+LONGEST_MESSAGE = 1000
+
+
+class Refusal(RequestError):
+    """A RequestError that also carries the code and headers of its HTTP answer."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        field: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        super().__init__(message, status=status, field=field, retry_after=retry_after)
+        self.code = code
+        self.headers = headers
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+def error_payload(error: RequestError) -> bytes:
+    """The JSON of an error, for a response's body as for an event within a stream."""
+    status = error.status
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    code = error.code if isinstance(error, Refusal) and error.code else _CODES.get(status)
+    message = str(error)
+    if len(message) > LONGEST_MESSAGE:
+        message = message[:LONGEST_MESSAGE] + "…"
+    # A message may quote text that is no valid UTF-8 once encoded; the JSON must be.
+    message = message.encode("utf-8", "replace").decode("utf-8")
+    body = {"message": message, "type": kind, "param": error.field, "code": code}
+    return orjson.dumps({"error": body})
+
+
+def error_headers(error: RequestError) -> list[tuple[bytes, bytes]]:
+    """Headers that belong to an error: Allow, WWW-Authenticate, Retry-After."""
+    headers = list(error.headers) if isinstance(error, Refusal) else []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after))
+    return headers
