@@ -14,7 +14,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,10 @@ class Config:
     api_key: tuple[str, ...] = _setting((), "key that clients must send; repeat for several")
     api_key_file: str = _setting("", "file with one key a line", unit="path")
     insecure: bool = _setting(False, "listen beyond this machine without an API key")
-    allowed_host: tuple[str, ...] = _setting(
+    allow_host: tuple[str, ...] = _setting(
         (), "further Host name to answer to (a public name behind a proxy); repeat for several"
     )
-    allowed_origin: tuple[str, ...] = _setting(
+    allow_origin: tuple[str, ...] = _setting(
         (), "web origin whose pages may call the API (CORS); repeat for several"
     )
     served_model_name: str = _setting("", "model id in the API", shown="from the file")
@@ -128,6 +128,12 @@ class Config:
     log_level: str = _setting(
         "info", "how much to log", choices=("debug", "info", "warning", "error")
     )
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampling defaults that were set, by the names of `types.Sampling`."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.default is None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +284,7 @@ def _from_flag(one: Field[Any], given: Any) -> Any:
 
 def _with_file_keys(resolved: Resolved) -> Resolved:
     """Adds the keys of `api_key_file` and refuses an open server beyond this machine."""
-    config, sources = resolved.config, dict(resolved.sources)
+    config, sources = resolved.config, resolved.sources
     keys = config.api_key
     if config.api_key_file:
         try:
@@ -293,8 +299,7 @@ def _with_file_keys(resolved: Resolved) -> Resolved:
             f"{config.host} can be reached from other machines: give an --api-key, or --insecure"
             " to let anyone in"
         )
-    values = {one.name: getattr(config, one.name) for one in fields(Config)}
-    return Resolved(Config(**values | {"api_key": keys}), sources)
+    return Resolved(replace(config, api_key=keys), sources)
 
 
 def is_loopback(host: str) -> bool:

@@ -24,43 +24,68 @@ class Holder(Protocol):
 
     `tokens` is the prompt and, growing, what was generated; `id` is unique among the living.
     A larger `priority` is served first. `anchors`, `stable_len` and `prompt_len` are token
-    positions; they matter only to models that keep a state per sequence. `computed_len` is
-    what the last committed step reached; the cache keeps its own count and only checks it.
+    positions; they matter only to models that keep a state per sequence.
     """
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Unique among the living."""
+        ...
+
     @property
-    def tokens(self) -> Sequence[int]: ...
+    def tokens(self) -> Sequence[int]:
+        """The prompt and, growing, what was generated."""
+        ...
+
     @property
-    def prompt_len(self) -> int: ...
+    def prompt_len(self) -> int:
+        """Tokens of the prompt."""
+        ...
+
     @property
-    def namespace(self) -> str: ...
+    def namespace(self) -> str:
+        """Whose prefixes it may share."""
+        ...
+
     @property
-    def cached(self) -> bool: ...
+    def cached(self) -> bool:
+        """Whether it may share at all."""
+        ...
+
     @property
-    def anchors(self) -> Sequence[int]: ...
+    def anchors(self) -> Sequence[int]:
+        """Prompt positions worth remembering."""
+        ...
+
     @property
-    def stable_len(self) -> int: ...
+    def stable_len(self) -> int:
+        """Tokens of the prompt that the next turn repeats; 0 unknown."""
+        ...
+
     @property
-    def priority(self) -> int: ...
+    def priority(self) -> int:
+        """The larger goes first."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class StateHold:
     """The state slots of one lease.
 
-    live      written by every step
-    tail      the rolling checkpoint: the state at `tail_len` tokens, 0 while not valid
-    wanted    positions whose state is to be captured when a step crosses them
-    reserved  captures handed out for the step now running, none of them true yet
+    live         written by every step
+    base         position of its deepest checkpoint so far
+    planned_len  where the step now running ends: what lies below can no longer be captured
+    wanted       positions to capture when a step crosses them, with how many wait for each
+    tail         the rolling checkpoint: the state at `tail_len` tokens, 0 while not valid
+    reserved     captures handed out for the step now running, none of them true yet
     """
 
     live: int
+    base: int
+    planned_len: int
+    wanted: dict[int, int]
     tail: int | None = None
     tail_len: int = 0
-    planned_len: int = 0
-    wanted: set[int] = field(default_factory=set)
     reserved: tuple[Capture, ...] = ()
 
 

@@ -1,44 +1,46 @@
-"""PrefixCache: which prefix is where, who may use it, who waits for whom. (bodies follow)"""
+"""PrefixCache: which prefix is where, who may use it, who waits for whom.
+
+The one object of this package that the engine sees. It knows holders and leases and decides what
+happens in which order; nodes, pages, states and waiting are each another module's. It does not
+know tensors: a copy it asks for is two slot numbers.
+
+    acquire -> (reserve, captures, step, commit)* -> release | discard
+
+One thread. `reserve` and `captures` build a step, every other call comes between steps. Copies
+are executed by the caller before anything else is written or asked.
+
+Invariants: `check.verify`. The ones to keep in mind here: a parked holder has nothing; nothing is
+shared before the step that wrote it has been committed; whatever is to be copied from is pinned
+before anything is allocated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from strata.cache.checkpoints import Checkpoints
 from strata.cache.lease import Answer, Full, Holder, Lease, Run, Wait
-from strata.types import Capture, Copy
+from strata.cache.pages import PagePool
+from strata.cache.parking import Parking
+from strata.cache.seal import Sealer
+from strata.cache.states import Resume, Stateless, States
+from strata.cache.stats import CacheStats
+from strata.cache.trie import BlockTrie, Match, Node, encode
+from strata.types import Capture, Copy, PageCopy
 
 __all__ = ["Answer", "CacheStats", "Full", "Holder", "Lease", "PrefixCache", "Run", "Wait"]
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Counts at one moment; the last group are totals since start."""
-
-    pages_total: int
-    pages_free: int
-    pages_cached: int  # in the trie, whether a lease uses them or not
-    page_bytes: int
-    states_total: int
-    states_free: int
-    states_cached: int  # checkpoints
-    state_bytes: int
-    running: int
-    parked: int
-    lookups: int
-    hits: int
-    hit_tokens: int
-    waits: int
-    evicted_pages: int
-    evicted_states: int
+@dataclass(slots=True)
+class _Counts:
+    lookups: int = 0
+    hits: int = 0
+    hit_tokens: int = 0
 
 
 class PrefixCache:
-    """The interface of the cache. One thread; every call is between two steps but for
-    `reserve` and `captures`, which build the next one.
-
-    The life of a lease:  acquire -> (reserve, captures, step, commit)* -> release | discard
-    """
+    """See the module."""
 
     def __init__(
         self,
@@ -48,69 +50,275 @@ class PrefixCache:
         page_bytes: int = 1,
         state_bytes: int = 1,
     ) -> None:
-        """`states` None: the model keeps no state per sequence, any token is a resume point."""
-        raise NotImplementedError
+        """`pages` of `block` tokens. `states` slots, or None: the model keeps no state per
+        sequence and any token is a resume point. The sizes are only weighed and reported.
+        """
+        assert pages > 0 and block > 0 and (states is None or states > 0)
+        self.block = block
+        self._trie = BlockTrie(block)
+        self._states: States = (
+            Stateless()
+            if states is None
+            else Checkpoints(states, state_bytes, block, lambda node: self._pages.offer(node))
+        )
+        self._pages = PagePool(pages, page_bytes, self._trie, self._states)
+        self._sealer = Sealer(self._trie, self._pages, self._states)
+        self._parking = Parking()
+        self._leases: dict[str, Lease] = {}
+        self._state_bytes = state_bytes
+        self._counts = _Counts()
+
+    # ------------------------------------------------------------ admission
 
     def acquire(self, holder: Holder) -> Answer:
         """Ask to run. Run(lease, copies), Wait (parked, see `woken`) or Full (ask again later).
 
-        Only the unshared rest has to be computed: tokens[lease.resume_len:]. At least one token
-        always remains. Called again for a preempted sequence, whose tokens then include what
-        it had generated.
+        Only tokens[lease.resume_len:] have to be computed, and at least one token always is.
+        A preempted sequence asks again like any other, with what it had generated in `tokens`.
         """
-        raise NotImplementedError
+        assert holder.id not in self._leases and len(holder.tokens) > 0
+        self._parking.leave(holder)
+        if not holder.cached:
+            return self._open(holder, None, Resume())
+        data = encode(holder.tokens)
+        root = self._trie.root(holder.namespace)
+        match = self._trie.match(root, data, len(holder.tokens) - 1)
+        resume = self._states.resume(match)
+        answer = self._wait(holder, match, resume) or self._open(holder, match, resume)
+        if isinstance(answer, Run):
+            self._sealer.claim(answer.lease, data)
+            self._count(match, resume)
+        return answer
+
+    def _wait(self, holder: Holder, match: Match, resume: Resume) -> Wait | None:
+        """Park if a running sequence will have made more of this prompt than there is now."""
+        owner = match.pending.owner if match.pending else None
+        if owner is None or not self._parking.may_park(holder):
+            return None
+        if owner.holder.priority < holder.priority:  # it may itself be kept waiting
+            return None
+        until = self._states.promise(owner, match, resume)
+        if until is None:
+            return None
+        self._parking.park(holder, owner, until)
+        return Wait(owner.holder.id, until)
+
+    def _open(self, holder: Holder, match: Match | None, resume: Resume) -> Run | Full:
+        """Take all that a lease needs, or nothing."""
+        kept = [node for node in (resume.source, resume.state) if node]
+        tip = match.node if match else None
+        for node in [tip, *kept] if tip else kept:
+            self._pages.pin(node)
+        wanted = self._states.wanted(holder, match, resume) if match else []
+        admission = self._states.admit(resume, wanted)
+        answer: Run | Full = Full("states")
+        if admission is not None:
+            lease = self._lease(holder, tip, resume)
+            lease.hold = admission.hold
+            copies = self._private_page(lease, resume, kept)
+            if copies is None:
+                self._states.abandon(lease)
+                answer = Full("pages")
+            else:
+                self._leases[holder.id] = lease
+                self._parking.forget(holder)
+                answer = Run(lease, admission.copies + copies)
+        for node in kept:
+            self._pages.unpin(node)
+        if tip is not None and isinstance(answer, Full):
+            self._pages.unpin(tip)
+        return answer
+
+    def _lease(self, holder: Holder, tip: Node | None, resume: Resume) -> Lease:
+        pages = [node.page for node in tip.path() if node.page is not None] if tip else []
+        pages.reverse()
+        return Lease(
+            holder=holder,
+            pages=pages,
+            resume_len=resume.position,
+            writable_from=tip.end if tip else 0,
+            computed_len=resume.position,
+            target=len(holder.tokens),
+            tip=tip,
+        )
+
+    def _private_page(
+        self, lease: Lease, resume: Resume, kept: list[Node]
+    ) -> tuple[Copy, ...] | None:
+        """A page of its own for the block it resumes inside of; None when there is none."""
+        source = resume.source
+        if source is None:
+            return ()
+        assert source.page is not None
+        page = self._pages.take()
+        if page is None:  # nothing else can go: the source may, and its page is then ours
+            for node in [node for node in kept if node is source]:
+                kept.remove(node)
+                self._pages.unpin(node)
+            page = self._pages.take()
+        if page is None:
+            return None
+        lease.pages.append(page)
+        lease.owned.add(page)
+        return () if page == source.page else (PageCopy(source.page, page, resume.rows),)
+
+    def _count(self, match: Match, resume: Resume) -> None:
+        """A prefix has been used."""
+        self._counts.lookups += 1
+        self._counts.hits += resume.position > 0
+        self._counts.hit_tokens += resume.position
+        self._pages.touch(match.node, 1)
+        if match.beside is not None and match.rows:
+            match.beside.hits += 1
+            match.beside.age = self._pages.clock
+
+    # ------------------------------------------------------------ steps
 
     def reserve(self, lease: Lease, planned_len: int) -> bool:
         """Make `lease.pages` cover every token < planned_len, evicting if it must.
 
         False when that is impossible now; the lease is then as it was.
         """
-        raise NotImplementedError
+        assert lease.open
+        had = len(lease.pages)
+        while len(lease.pages) * self.block < planned_len:
+            page = self._pages.take()
+            if page is None:
+                for extra in lease.pages[had:]:
+                    self._pages.give(extra)
+                    lease.owned.remove(extra)
+                del lease.pages[had:]
+                return False
+            lease.pages.append(page)
+            lease.owned.add(page)
+        return True
 
     def captures(self, lease: Lease, row: int, start: int, count: int) -> tuple[Capture, ...]:
         """State captures to take in a step that computes tokens [start, start + count) as `row`.
 
         Slots are reserved until the commit of that step; () for models without state.
         """
-        raise NotImplementedError
+        assert lease.open and start == lease.computed_len
+        return self._states.captures(lease, row, start, count)
 
     def commit(
         self, lease: Lease, computed_len: int, captured: Iterable[Capture] = ()
     ) -> tuple[Copy, ...]:
         """A step has succeeded: tokens < computed_len have their bytes. Seal, attach, wake.
 
-        `captured` are the captures really written; the others' slots are freed. The copies are
-        to be executed at once. holder.tokens must hold at least computed_len tokens.
+        `captured` are the captures really written; the others' slots are freed. holder.tokens
+        must hold at least computed_len tokens.
         """
-        raise NotImplementedError
+        assert lease.open and lease.computed_len <= computed_len <= len(lease.holder.tokens)
+        lease.computed_len = computed_len
+        self._parking.wake(lease, computed_len)
+        written = self._states.written(lease, captured)
+        tip = lease.tip
+        if tip is None or (
+            not written and not lease.claims and computed_len < tip.end + self.block
+        ):
+            return ()
+        self._sealer.blocks(lease)
+        copies: list[Copy] = []
+        for position, slot in written:
+            self._attach(lease, position, slot, copies)
+        copies += self._sealer.end_of_prompt(lease)
+        return tuple(copies)
+
+    def _attach(self, lease: Lease, position: int, slot: int | None, copies: list[Copy]) -> None:
+        node = self._sealer.spot(lease, position, copies, slot)
+        self._states.attach(node, slot)
+        if node is not None:
+            self._pages.offer(node)
+
+    # ------------------------------------------------------------ the end of a lease
 
     def release(self, lease: Lease, computed_len: int) -> tuple[Copy, ...]:
         """The sequence finished, was cancelled or preempted (between steps). Idempotent.
 
         What was computed stays reusable to the token. Copies are to be executed at once.
         """
-        raise NotImplementedError
+        if not lease.open:
+            return ()
+        copies = list(self.commit(lease, computed_len))
+        lease.open = False
+        if lease.tip is not None:
+            for position, slot in self._states.parting(lease):
+                self._attach(lease, position, slot, copies)
+            self._pages.touch(lease.tip, 0)
+        self._close(lease)
+        return tuple(copies)
 
     def discard(self, lease: Lease) -> None:
         """Its step failed: free everything that is not sealed, publish nothing. Idempotent."""
-        raise NotImplementedError
+        if lease.open:
+            lease.open = False
+            self._close(lease)
+
+    def _close(self, lease: Lease) -> None:
+        del self._leases[lease.holder.id]
+        self._states.abandon(lease)
+        while lease.claims:
+            node = lease.claims.pop()
+            self._trie.unclaim(node)
+            assert node.parent is not None
+            self._pages.offer(node.parent)
+        self._parking.wake(lease)
+        for page in lease.owned:
+            self._pages.give(page)
+        lease.owned.clear()
+        lease.pages.clear()
+        if lease.tip is not None:
+            self._pages.unpin(lease.tip)
+            lease.tip = None
+
+    # ------------------------------------------------------------ those who wait
 
     def woken(self) -> list[Holder]:
-        """Parked holders whose reason has ended, in order of parking: acquire them again."""
-        raise NotImplementedError
+        """Parked holders whose reason has ended, in the order of waking: acquire them again."""
+        return self._parking.woken()
 
     def forget(self, holder: Holder) -> None:
         """A queued, parked or woken holder will not ask again. Harmless when unknown."""
-        raise NotImplementedError
+        self._parking.forget(holder)
 
     def touch(self, holder: Holder) -> None:
         """A queued request wants this prefix: make it young again. Harmless to repeat."""
-        raise NotImplementedError
+        root = self._trie.find(holder.namespace)
+        if root is None or not holder.cached:
+            return
+        match = self._trie.match(root, encode(holder.tokens), len(holder.tokens) - 1)
+        resume = self._states.resume(match)
+        self._pages.touch(match.node, 0)
+        if match.beside is not None:
+            match.beside.age = self._pages.clock
+        if resume.state is not None:
+            self._states.touch(resume.state)
+
+    # ------------------------------------------------------------ the whole
 
     def clear(self) -> int:
         """Drop everything that no running sequence uses; the number of pages freed."""
-        raise NotImplementedError
+        return self._pages.clear()
 
     def stats(self) -> CacheStats:
         """Counters, in constant time."""
-        raise NotImplementedError
+        pages, states, counts = self._pages, self._states, self._counts
+        return CacheStats(
+            pages_total=pages.total,
+            pages_free=pages.free,
+            pages_cached=self._trie.sealed,
+            page_bytes=pages.size,
+            states_total=states.total,
+            states_free=states.free,
+            states_cached=states.cached,
+            state_bytes=self._state_bytes,
+            running=len(self._leases),
+            parked=len(self._parking),
+            lookups=counts.lookups,
+            hits=counts.hits,
+            hit_tokens=counts.hit_tokens,
+            waits=self._parking.parked_total,
+            evicted_pages=pages.evicted,
+            evicted_states=states.evicted,
+        )

@@ -1,8 +1,8 @@
 """Core: the whole engine as one function, `step`.
 
-Take sequences in, schedule, build, run, choose, commit, tell. No threads and no
-locks: called by hand with a clock of one's own it is deterministic. What it
-returns are events; the loop carries them out.
+Schedule, build, run, choose, commit, tell. No threads and no locks: called by
+hand with a clock of one's own it is deterministic. What it returns are events;
+the loop carries them out.
 
 Invariants: nothing of a failed step is published in the cache; a sequence's
 memory is back, and its prefix reusable, before its last event is told.
@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.draw import NotFinite
 from strata.engine.outlet import Outlet
 from strata.engine.plan import build
-from strata.engine.runner import Runner
+from strata.engine.runner import Logits, Runner
 from strata.engine.sampler import Choice, Sampler
 from strata.engine.scheduler import Grant, Scheduler
 from strata.engine.sequence import Sequence, Status
@@ -43,12 +41,19 @@ class Clocks:
     wall: Callable[[], float]
 
 
-@dataclass(slots=True)
-class Batch:
-    """One step on its way: its rows, and which captures each row was promised."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the step now running.
 
-    grants: list[Grant]
-    captures: list[tuple[Capture, ...]] = field(default_factory=list)
+    `captures` were promised to it. Its logits are rows [first, stop) of the step's;
+    `complete` when the last of them choose its next token.
+    """
+
+    grant: Grant
+    captures: tuple[Capture, ...]
+    first: int
+    stop: int
+    complete: bool
 
 
 class Core:
@@ -62,12 +67,13 @@ class Core:
         self.counters = Counters()
         self.journal = Journal(clocks.wall)
         self.scheduler = Scheduler(
-            settings, cache, runner.copy, runner.pages.slots, runner.block
+            settings, cache, runner.copy, pages=runner.pages.slots, block=runner.block
         )
         self._sampler = Sampler(runner.model.vocab_size)
-        self._clock = clocks.now
+        self.clocks = clocks
         self._living: dict[str, Sequence] = {}
-        self._deadlines: list[tuple[float, int, str]] = []
+        self._arrivals = count()
+        self._deadlines: list[tuple[float, int, Sequence]] = []
 
     # -------------------------------------------------------------- between steps
 
@@ -76,48 +82,195 @@ class Core:
         """Whether any sequence is not finished."""
         return bool(self._living)
 
-    def add(self, sequence: Sequence) -> None:
-        """Take a sequence in. Its id must not be that of a living one."""
+    def add(self, sequence: Sequence) -> list[Told]:
+        """Take a sequence in. Its id must not be that of a living one. Nothing to tell yet."""
         assert sequence.id not in self._living
+        sequence.order = next(self._arrivals)
         self._living[sequence.id] = sequence
         deadline = sequence.request.deadline
         if deadline is not None:
-            heapq.heappush(self._deadlines, (deadline, sequence.order, sequence.id))
+            heapq.heappush(self._deadlines, (deadline, sequence.order, sequence))
         self.scheduler.add(sequence)
+        return []
 
     def cancel(self, request_id: str) -> list[Told]:
-        """End a sequence, wherever it is; what it computed stays reusable."""
+        """End a sequence wherever it is; what it computed stays reusable."""
         sequence = self._living.get(request_id)
         return [] if sequence is None else [self._finish(sequence, Finish.CANCELLED)]
-
-    def fail_all(self, message: str, status: int) -> list[Told]:
-        """End every sequence without touching cache or scheduler, which may be broken."""
-        told = [(s.outlet, _failed(s, message, status)) for s in self._living.values()]
-        self._living.clear()
-        return told
 
     # -------------------------------------------------------------- the step
 
     def step(self) -> list[Told]:
         """Compute one step, if anything can run. Returns what to tell, in order."""
-        told = self._expire()
+        begun = self.clocks.now()
+        told = self._expire(begun)
         schedule = self.scheduler.schedule()
-        now = self._clock()
         for sequence in schedule.admitted:
-            self._note_admission(sequence, now)
+            self._note_admission(sequence, begun)
         for sequence in schedule.refused:
-            told.append(self._fail(sequence, "there is not enough memory for this request", 503))
-        if not schedule.grants:
+            told.append(self._fail(sequence, "there is no memory left for this request", 503))
+        grants = schedule.grants
+        if not grants:
             return told
-        batch = Batch(schedule.grants)
+        decoding = sum(grant.sequence.todo == 1 for grant in grants)
+        reading = sum(grant.count for grant in grants) - decoding
         try:
-            rows, logits, plan_sample = self._run(batch)
-        except Exception as error:
-            _log.exception("a step of %d rows failed", len(batch.grants))
-            message = f"the engine failed while computing this answer ({type(error).__name__})"
-            told.extend(self._fail(grant.sequence, message, 500) for grant in batch.grants)
+            rows, logits = self._run(grants)
+        except Exception as error:  # whatever the model raises, others must be served
+            _log.exception("a step of %d rows failed", len(grants))
+            message = f"computing this answer failed ({type(error).__name__})"
+            told.extend(self._fail(g.sequence, message, 500, keep=False) for g in grants)
             return told
-        seconds = self._clock() - now
-        self._count(batch, seconds)
-        told.extend(self._settle(batch, logits, rows, plan_sample))
+        told.extend(self._settle(rows, logits))
+        self._count(decoding, reading, self.clocks.now() - begun)
         return told
+
+    def _run(self, grants: list[Grant]) -> tuple[list[Row], Logits]:
+        """Build the plan and run it. Changes nothing but bytes that nobody may read yet."""
+        rows: list[Row] = []
+        wanted = 0
+        for index, grant in enumerate(grants):
+            sequence = grant.sequence
+            assert sequence.lease is not None
+            captures = self.cache.captures(sequence.lease, index, grant.start, grant.count)
+            complete = grant.start + grant.count == len(sequence.tokens)
+            first, wanted = wanted, wanted + (grant.count if sequence.scoring else complete)
+            rows.append(Row(grant, captures, first, wanted, complete))
+        plan = build(
+            grants,
+            step=self.counters.steps,
+            block=self.runner.block,
+            captures=tuple(capture for row in rows for capture in row.captures),
+        )
+        return rows, self.runner.run(plan)
+
+    def _settle(self, rows: list[Row], logits: Logits) -> list[Told]:
+        """Choose, commit and tell, once the step's bytes exist."""
+        told: list[Told] = []
+        choices = self._choose(rows, logits)
+        now = self.clocks.now()
+        for row, choice in zip(rows, choices, strict=True):
+            sequence = row.grant.sequence
+            broken = choice if isinstance(choice, NotFinite) else self._score(row, logits)
+            if broken is not None:
+                _log.error("a row has no usable logits: %s", broken)
+                message = "the model gave no usable probabilities for this answer"
+                told.append(self._fail(sequence, message, 500, keep=False))
+                continue
+            self._commit(row)
+            if isinstance(choice, Choice):
+                self._append(sequence, choice, now, told)
+            elif row.complete:  # a prompt that only wanted to be read
+                told.append(self._finish(sequence, Finish.LENGTH))
+        return told
+
+    def _choose(self, rows: list[Row], logits: Logits) -> list[Choice | NotFinite | None]:
+        """The next token of every complete row that may have one; None for the others."""
+        speaking = [r for r in rows if r.complete and r.grant.sequence.request.max_tokens > 0]
+        if len(speaking) < len(logits):
+            logits = logits[[row.stop - 1 for row in speaking]]
+        made = iter(
+            self._sampler.choose_all(
+                logits,
+                [(r.grant.sequence.chooser, r.grant.sequence.output_len) for r in speaking],
+            )
+        )
+        if len(speaking) == len(rows):
+            return list(made)
+        wanted = {id(row) for row in speaking}
+        return [next(made) if id(row) in wanted else None for row in rows]
+
+    def _score(self, row: Row, logits: Logits) -> NotFinite | None:
+        """Log-probabilities of the prompt tokens that this row's logits came before."""
+        sequence = row.grant.sequence
+        scores, count = sequence.prompt_logprobs, sequence.request.sampling.prompt_logprobs
+        if not sequence.scoring or scores is None or count is None:
+            return None
+        for offset in range(row.grant.count):
+            position = row.grant.start + offset + 1
+            if position == len(scores) and position < sequence.prompt_len:
+                try:
+                    line = logits[row.first + offset]
+                    scores.append(self._sampler.score(line, sequence.tokens[position], count))
+                except NotFinite as error:
+                    return error
+        return None
+
+    def _commit(self, row: Row) -> None:
+        grant, sequence = row.grant, row.grant.sequence
+        assert sequence.lease is not None
+        sequence.computed_len = end = grant.start + grant.count
+        self.runner.copy(self.cache.commit(sequence.lease, end, row.captures))
+        if sequence.times.first is None:
+            sequence.read_tokens += grant.count
+        if grant.count > 1 or grant.start < sequence.prompt_len:
+            self.counters.prefill_tokens += grant.count
+
+    def _append(self, sequence: Sequence, choice: Choice, now: float, told: list[Told]) -> None:
+        """Add a chosen token; end the sequence when it was the last."""
+        index, request = sequence.output_len, sequence.request
+        sequence.append(choice.token)
+        scores = None
+        if index == 0:
+            sequence.times.first = now
+            if sequence.prompt_logprobs is not None:
+                scores = tuple(sequence.prompt_logprobs)
+        sequence.times.last = now
+        self.counters.decode_tokens += 1
+        event = TokenEvent(
+            sequence.id, choice.token, index, sequence.cached_tokens or 0, choice.logprob, scores
+        )
+        told.append((sequence.outlet, event))
+        if choice.token in request.stop_token_ids:
+            told.append(self._finish(sequence, Finish.STOP))
+        elif index + 1 >= request.max_tokens:
+            told.append(self._finish(sequence, Finish.LENGTH))
+
+    # -------------------------------------------------------------- endings
+
+    def _finish(self, sequence: Sequence, finish: Finish) -> Told:
+        self._leave(sequence, finish, keep=True)
+        scores = None
+        if sequence.prompt_logprobs is not None and not sequence.output_len:
+            scores = tuple(sequence.prompt_logprobs)
+        usage = sequence.usage(self.clocks.now())
+        return sequence.outlet, DoneEvent(sequence.id, finish, usage, scores)
+
+    def _fail(self, sequence: Sequence, message: str, status: int, *, keep: bool = True) -> Told:
+        self._leave(sequence, Finish.FAILED, keep=keep)
+        return sequence.outlet, FailedEvent(sequence.id, message, status)
+
+    def _leave(self, sequence: Sequence, finish: Finish, *, keep: bool) -> None:
+        self.scheduler.remove(sequence, keep=keep)
+        del self._living[sequence.id]
+        self.counters.requests[finish] += 1
+        now = self.clocks.now()
+        self.journal.note(sequence, finish, sequence.usage(now), now)
+
+    def _expire(self, now: float) -> list[Told]:
+        """Fail whoever is past its deadline."""
+        told: list[Told] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            sequence = heapq.heappop(self._deadlines)[2]
+            if sequence.status is not Status.FINISHED:
+                message = "the request took longer than its time limit"
+                told.append(self._fail(sequence, message, 504))
+        return told
+
+    # -------------------------------------------------------------- counting
+
+    def _note_admission(self, sequence: Sequence, now: float) -> None:
+        if sequence.times.admitted is not None:  # resumed: the first reading is what counts
+            return
+        sequence.times.admitted = now
+        sequence.cached_tokens = sequence.computed_len
+        self.counters.prompt_tokens += sequence.prompt_len
+        self.counters.cached_tokens += sequence.computed_len
+
+    def _count(self, decoding: int, reading: int, seconds: float) -> None:
+        self.counters.steps += 1
+        pace = self.scheduler.pace
+        pace.note(decoding, reading, seconds)
+        decode_s = seconds if reading == 0 else min(seconds, pace.solo(decoding))
+        self.counters.decode_s += decode_s
+        self.counters.prefill_s += seconds - decode_s

@@ -18,8 +18,17 @@ Ids = npt.NDArray[np.int64]
 _SPAN = 1024
 """Tokens summed together when a draw searches the whole vocabulary."""
 
-_FLOORS = (0.05, 1e-3, 1e-5, 1e-8, 0.0)
+_FLOORS = (0.05, 1e-3)
 """Weights, relative to the largest, down to which a nucleus is looked for in turn."""
+
+_FEW = 2048
+"""So many tokens are sorted without a second thought."""
+
+_SURELY = 1.000001
+"""Factor by which a sum must pass a goal to pass it in whatever order it is made."""
+
+_COARSE = 16
+"""Bits dropped from a weight to sort it into a bin: 128 bins for each power of two."""
 
 
 class NotFinite(ArithmeticError):
@@ -33,7 +42,8 @@ def descending(row: Row, ids: npt.NDArray[Any]) -> Ids:
     falling = np.where(negative, bits, ~(bits | np.uint32(0x80000000)))
     keys = (falling.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint64)
     keys.sort()
-    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    ordered: Ids = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return ordered
 
 
 def largest(row: Row, count: int) -> Ids:
@@ -53,20 +63,37 @@ def largest(row: Row, count: int) -> Ids:
 
 
 def _nucleus(row: Row, weights: Row, goal: float) -> Ids:
-    """The shortest run of the most likely ids whose weights reach `goal`, in order.
+    """The fewest most likely ids whose weights reach `goal`; all where rounding forbids it.
 
-    Looks among the few heavy tokens first; the running sum of a sorted prefix
-    does not depend on what follows it, so the answer equals a full sort's.
+    A nucleus among a few heavy tokens is found by sorting those: a running sum from
+    the top does not depend on what follows it, so the answer equals a full sort's.
     """
     for floor in _FLOORS:
         ids = np.flatnonzero(weights >= np.float32(floor))
-        if floor and float(weights[ids].sum(dtype=np.float64)) < goal:
-            continue
+        if ids.shape[0] > _FEW:
+            if float(weights[ids].sum(dtype=np.float64)) > goal * _SURELY:
+                return _wide_nucleus(row, weights[ids], ids, goal)
+            break
         ids = descending(row, ids)
         found = int(np.searchsorted(np.cumsum(weights[ids], dtype=np.float64), goal))
         if found < ids.shape[0]:
             return ids[: found + 1]
-    return ids
+    return _wide_nucleus(row, weights, np.arange(row.shape[0]), goal)
+
+
+def _wide_nucleus(row: Row, weights: Row, ids: Ids, goal: float) -> Ids:
+    """`_nucleus` among many `ids` of these weights: bins are summed and one of them sorted.
+
+    The bits of positive floats sort like the floats, so equal weights share a bin.
+    """
+    bins = (np.int32(0x3F800000) - weights.view(np.int32)) >> _COARSE  # bin 0 is the weight 1
+    sums = np.cumsum(np.bincount(bins, weights=weights))
+    border = int(np.searchsorted(sums, goal))
+    before = float(sums[border - 1]) if border else 0.0
+    inside = np.flatnonzero(bins == border)
+    inside = inside[np.lexsort((ids[inside], -row[ids[inside]]))]
+    found = int(np.searchsorted(np.cumsum(weights[inside], dtype=np.float64), goal - before))
+    return np.concatenate([ids[bins < border], ids[inside[: found + 1]]])
 
 
 def _passing(sums: npt.NDArray[np.float64], goal: float) -> int:

@@ -69,7 +69,8 @@ def _sample(grants: Seq[Grant], row_starts: IntArray, ends: IntArray) -> IntArra
     """int32 [m]: the tokens of the step whose logits are wanted."""
     if not any(grant.sequence.scoring for grant in grants):
         lengths = np.array([len(grant.sequence.tokens) for grant in grants], dtype=np.int32)
-        return row_starts[1:][ends == lengths] - np.int32(1)
+        last: IntArray = row_starts[1:][ends == lengths] - np.int32(1)
+        return last
     wanted: list[int] = []
     for row, grant in enumerate(grants):
         first, stop = int(row_starts[row]), int(row_starts[row + 1])

@@ -17,6 +17,8 @@ from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.types import Copy, ForwardPlan, LayerMemory, PageCopy
 
+Logits = npt.NDArray[np.float32]
+
 
 class Model(Protocol):
     """What the engine asks of a model. See `strata.models`."""
@@ -49,11 +51,11 @@ class Runner:
         self.states = SlotArena(states, state_bytes, device) if state_bytes else None
         model.bind(self.pages, self.states, block)
 
-    def run(self, plan: ForwardPlan) -> npt.NDArray[np.float32]:
+    def run(self, plan: ForwardPlan) -> Logits:
         """One step. Logits float32 [m, vocab] on the host, valid until the next call."""
         logits = self.model.forward(plan)
         assert logits.shape[0] == plan.sample.shape[0]
-        array: npt.NDArray[np.float32] = logits.detach().cpu().numpy()
+        array: Logits = logits.detach().cpu().numpy()
         return array
 
     def copy(self, copies: Iterable[Copy]) -> None:

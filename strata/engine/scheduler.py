@@ -12,9 +12,8 @@ accepted request fits alone, some row always gets on.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from strata.cache.lease import Lease, Run, Wait
 from strata.cache.prefix import PrefixCache
@@ -22,12 +21,6 @@ from strata.engine.pace import Pace, share_out
 from strata.engine.sequence import Sequence, Status
 from strata.engine.settings import SCORE_CHUNK, EngineSettings
 from strata.types import Copy
-
-
-class Copies(Protocol):
-    """Carries copies out at once."""
-
-    def __call__(self, copies: Iterable[Copy]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +47,18 @@ class Schedule:
 
 
 class Scheduler:
-    """Queue, parking place and running rows. Used by the engine thread only."""
+    """Queue, parking place and running rows. Used by the engine thread only.
+
+    `copy` carries copies out at once. `pages` of `block` tokens are all there are.
+    """
 
     def __init__(
-        self, settings: EngineSettings, cache: PrefixCache, copy: Copies, pages: int, block: int
+        self,
+        settings: EngineSettings,
+        cache: PrefixCache,
+        copy: Callable[[Iterable[Copy]], None],
+        pages: int,
+        block: int,
     ) -> None:
         self.queue: list[Sequence] = []
         self.parked: dict[str, Sequence] = {}

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from strata.cache.prefix import PrefixCache
+from strata.engine.scheduler import Scheduler
 from strata.engine.sequence import Sequence
-from strata.types import Finish, Record, Usage
+from strata.types import Finish, Record, Snapshot, Usage
 
 _KEPT_RECORDS = 500
 _SMOOTHING = 0.1
@@ -37,6 +39,35 @@ class Counters:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     requests: dict[str, int] = field(default_factory=lambda: {f.value: 0 for f in Finish})
+
+
+def snapshot(ready: bool, scheduler: Scheduler, cache: PrefixCache, counters: Counters) -> Snapshot:
+    """Everything countable at one moment. Safe from any thread: it reads plain numbers."""
+    cached = cache.stats()
+    return Snapshot(
+        ready=ready,
+        running=len(scheduler.running),
+        queued=len(scheduler.queue),
+        parked=len(scheduler.parked),
+        pages_total=cached.pages_total,
+        pages_free=cached.pages_free,
+        pages_cached=cached.pages_cached,
+        page_bytes=cached.page_bytes,
+        states_total=cached.states_total,
+        states_free=cached.states_free,
+        state_bytes=cached.state_bytes,
+        steps=counters.steps,
+        prompt_tokens=counters.prompt_tokens,
+        cached_tokens=counters.cached_tokens,
+        prefill_tokens=counters.prefill_tokens,
+        decode_tokens=counters.decode_tokens,
+        prefill_s=counters.prefill_s,
+        decode_s=counters.decode_s,
+        requests=dict(counters.requests),
+        preemptions=scheduler.preemptions,
+        evicted_pages=cached.evicted_pages,
+        evicted_states=cached.evicted_states,
+    )
 
 
 class Journal:

@@ -106,7 +106,7 @@ def _skip_strings(reader: _Reader, count: int) -> int:
     try:
         for _ in range(count):
             at += 8 + unpack(data, at)[0]
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:  # a length beyond the end, or beyond any file
         raise _Damaged("it ends inside its header") from error
     reader.span(at - start)
     return start
@@ -127,8 +127,7 @@ def _value(reader: _Reader, kind: int) -> Callable[[], Any]:
         if item == GGUFValueType.STRING:
             return partial(_strings, reader.data, _skip_strings(reader, count), count)
         if item == GGUFValueType.ARRAY:
-            makers = [_value(reader, item) for _ in range(count)]
-            return lambda: [make() for make in makers]
+            raise _Damaged("it holds an array of arrays, which no model uses")
         code = _code(item)
         start = reader.span(count * struct.calcsize(code))
         return partial(_numbers, reader.data, start, count, code)

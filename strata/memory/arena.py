@@ -9,6 +9,7 @@ step touches a few kilobytes in each of many slots.
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from math import prod
 
 import torch
@@ -29,10 +30,8 @@ def _mapped_zeros(nbytes: int) -> torch.Tensor:
             " choose a smaller --cache-size"
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with suppress(OSError):  # a kernel without huge pages: slower, nothing else
             area.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: slower, nothing else
     whole = torch.frombuffer(area, dtype=torch.uint8)  # the tensor keeps the mapping alive
     start = -whole.data_ptr() % _HUGE
     return whole[start : start + nbytes]

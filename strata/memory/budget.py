@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from strata.types import ConfigError
@@ -19,6 +20,7 @@ _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?i?b?)\s*$", re.IGNORECASE)
 # A sequence at full context beside one page that is being copied from a partial leaf.
 _SPARE_PAGES = 1
 _STATE_SHARE = 0.25
+_MIB = 2**20
 
 
 def machine_memory() -> int:
@@ -116,8 +118,8 @@ def plan_memory(
     if weights + cache_bytes > memory:
         spare = memory - weights
         advice = (
-            f"set --cache-size to at most {show_bytes(spare)}"
-            if spare > 0
+            f"set --cache-size to at most {spare // _MIB}MiB"
+            if spare >= _MIB
             else "the weights alone do not fit: take a smaller model"
         )
         raise ConfigError(
@@ -130,21 +132,15 @@ def plan_memory(
     left = cache_bytes - states * state_bytes
     pages = max(left, 0) // page_bytes if page_bytes else 0
     need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
-    if pages < need or left < 0:
+    if left < 0 or pages < need:
+        wanted = need * page_bytes + 2 * batch * state_bytes
+        if state_bytes:
+            wanted = max(wanted, ceil(need * page_bytes / (1 - _STATE_SHARE)))
+        shorter = (pages - _SPARE_PAGES) * block
         raise ConfigError(
-            _too_small(cache_bytes, states * state_bytes, page_bytes, need, pages, block, context)
+            f"a cache of {show_bytes(cache_bytes)} holds {pages * block} tokens, but --ctx-size"
+            f" {context} with --batch {batch} needs more: set --cache-size to at least"
+            f" {ceil(wanted / _MIB)}MiB"
+            + (f" or --ctx-size to at most {shorter}" if shorter > 0 else "")
         )
     return MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
-
-
-def _too_small(
-    cache: int, states: int, page_bytes: int, need: int, pages: int, block: int, context: int
-) -> str:
-    """What to change when one sequence of `context` tokens does not fit."""
-    wanted = show_bytes(states + need * page_bytes)
-    shorter = (pages - _SPARE_PAGES) * block
-    other = f" or --ctx-size to at most {shorter}" if shorter > 0 else ""
-    return (
-        f"a cache of {show_bytes(cache)} holds {pages} pages of {show_bytes(page_bytes)}, but one"
-        f" sequence of {context} tokens needs {need}: set --cache-size to at least {wanted}{other}"
-    )

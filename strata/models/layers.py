@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from strata.kernels import Kernels, Op, Program
-from strata.kernels.attention import AttentionWeights, RopeSpec
+from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.quant import QTensor
+from strata.kernels.rope import RopeSpec
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
 from strata.models.weights import Weights
-from strata.types import ForwardPlan, LayerMemory, MemoryField
+from strata.types import ForwardPlan, LayerMemory, MemoryField, ProgressSink
 
 # ------------------------------------------------------------------ layers
 
@@ -157,51 +158,79 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
 # ----------------------------------------------------------------- decoder
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A decoder's weights, from token to logits."""
+
+    embedding: QTensor
+    layers: tuple[Layer, ...]
+    head: HeadWeights
+
+    @classmethod
+    def take(cls, config: ArchConfig, weights: Weights, layers: Sequence[Layer]) -> Parts:
+        """Embedding, final norm and output matrix from `weights`. Raises ModelError."""
+        embedding = weights.matrix("embedding", None, config.vocab, config.hidden)
+        output = embedding
+        if not config.tied:
+            output = weights.matrix("output", None, config.vocab, config.hidden)
+        norm = weights.vector("output_norm", None, config.hidden)
+        head = HeadWeights(norm=norm, eps=config.eps, weight=output)
+        return cls(embedding, tuple(layers), head)
+
+
 class Decoder:
     """A loaded model: embedding, layers, head. `bind` gives it memory, `forward` runs a step.
 
-    Owns its weights until they are bound; afterwards the operations own what they need.
+    Holds views of the file until it is bound; afterwards the operations own what they need.
     """
 
     def __init__(
-        self, config: ArchConfig, weights: Weights, layers: Sequence[Layer], kernels: Kernels
+        self,
+        config: ArchConfig,
+        weights: Weights,
+        layers: Sequence[Layer],
+        kernels: Kernels,
+        progress: ProgressSink,
     ) -> None:
-        """Takes embedding, final norm and output matrix, the last of `weights`. Raises ModelError."""
+        """Takes the last of `weights`: embedding, final norm, output matrix. Raises ModelError."""
         self.name = config.name
         self.architecture = config.architecture
         self.context_length = config.context
         self.vocab_size = config.vocab
         self._kernels = kernels
-        self._layers = list(layers)
-        self._embedding = weights.matrix("embedding", None, config.vocab, config.hidden)
-        output = (
-            self._embedding
-            if config.tied
-            else weights.matrix("output", None, config.vocab, config.hidden)
-        )
-        norm = weights.vector("output_norm", None, config.hidden)
-        self._head = HeadWeights(norm=norm, eps=config.eps, weight=output)
+        self._progress = progress
+        self._parts: Parts | None = Parts.take(config, weights, layers)
+        self._memory: tuple[LayerMemory, ...] = ()
         weights.finish(unused=(weights.name("output"),) if config.tied else ())
         self.weight_bytes = weights.nbytes
         self._program: Program | None = None
 
     def memory(self, block: int) -> tuple[LayerMemory, ...]:
-        """What each layer remembers, for pages of `block` tokens."""
-        return tuple(layer.memory(block, self._kernels) for layer in self._layers)
+        """What each layer remembers, for pages of `block` tokens (the bound ones, once bound)."""
+        if self._parts is None:
+            return self._memory
+        return tuple(layer.memory(block, self._kernels) for layer in self._parts.layers)
 
     def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
-        """Build the program over the given memory. Once; packs the weights for the kernels."""
-        assert self._program is None
-        memory = self.memory(block)
+        """Build the program over the given memory, packing the weights for the kernels. Once.
+
+        Tells `progress` ("weights", layers done, layers).
+        """
+        assert self._parts is not None, "bound already"
+        parts, kernels = self._parts, self._kernels
+        memory = self._memory = self.memory(block)
         page_views = page_layout(memory).views(pages)
         state_views: list[dict[str, Tensor]] = [{} for _ in memory]
         if states is not None:
             state_views = state_layout(memory).views(states)
-        ops = [self._kernels.embed(self._embedding)]
-        for layer, page, state in zip(self._layers, page_views, state_views, strict=True):
-            ops += layer.ops(self._kernels, page, state, block)
-        ops.append(self._kernels.head(self._head))
-        self._program = self._kernels.program(ops)
+        ops = [kernels.embed(parts.embedding)]
+        for number, layer in enumerate(parts.layers):
+            self._progress("weights", number, len(parts.layers))
+            ops += layer.ops(kernels, page_views[number], state_views[number], block)
+        ops.append(kernels.head(parts.head))
+        self._progress("weights", len(parts.layers), len(parts.layers))
+        self._program = kernels.program(ops)
+        self._parts = None  # what the operations need of the weights, they hold
 
     def forward(self, plan: ForwardPlan) -> Tensor:
         """Run one step: float32 logits [m, vocab] of the plan's sampled tokens."""

@@ -31,6 +31,6 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> AttentionLayer:
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
     """The whole model. Raises ModelError."""
-    config, weights = read_config(file), Weights(file, NAMES, progress)
+    config, weights = read_config(file), Weights(file, NAMES)
     layers = [layer(weights, config, number) for number in range(config.layers)]
-    return Decoder(config, weights, layers, kernels)
+    return Decoder(config, weights, layers, kernels, progress)

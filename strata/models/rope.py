@@ -38,7 +38,7 @@ def plain(theta: float, dims: int) -> Floats:
 def llama3(
     frequencies: Floats, factor: float, low_factor: float, high_factor: float, original: float
 ) -> Floats:
-    """Llama 3.1's scaling: long waves are stretched by `factor`, short ones kept, a ramp between."""
+    """Llama 3.1: long waves are stretched by `factor`, short ones kept, a ramp between."""
     turns = original * frequencies / (2 * math.pi)  # how often a wave fits into the old context
     keep = np.clip((turns - low_factor) / (high_factor - low_factor), 0.0, 1.0)
     return np.asarray((1 - keep) * frequencies / factor + keep * frequencies)

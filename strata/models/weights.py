@@ -17,7 +17,7 @@ from torch import Tensor
 
 from strata.files import ModelFile, TensorEntry
 from strata.kernels.quant import QTensor, dequantise, quantised
-from strata.types import ModelError, ProgressSink
+from strata.types import ModelError
 
 # short name -> (GGUF name, Hugging Face name); {} stands for the layer's number
 Names = Mapping[str, tuple[str, str]]
@@ -29,12 +29,11 @@ _IGNORED = ("rope_freqs.weight", ".rotary_emb.inv_freq")
 class Weights:
     """Tensors of `file` by short name; counts what was taken."""
 
-    def __init__(self, file: ModelFile, names: Names, progress: ProgressSink) -> None:
+    def __init__(self, file: ModelFile, names: Names) -> None:
         self.file = file
         self.nbytes = 0
         self._column = 0 if file.kind == "gguf" else 1
         self._names = names
-        self._progress = progress
         self._taken: set[str] = set()
 
     def name(self, short: str, layer: int | None = None) -> str:
@@ -83,7 +82,6 @@ class Weights:
         if name not in self._taken:
             self._taken.add(name)
             self.nbytes += entry.data.nbytes
-            self._progress("weights", len(self._taken), len(self.file.tensors))
         return entry
 
 

@@ -42,9 +42,7 @@ def _check_depth(top: dict[str, Any]) -> None:
         if not below:
             return
         level = below
-    raise Refusal(
-        f"the request body is nested deeper than {MAX_DEPTH} levels", code="invalid_json"
-    )
+    raise Refusal(f"the request body is nested deeper than {MAX_DEPTH} levels", code="invalid_json")
 
 
 def _check_keys(body: bytes) -> None:
@@ -58,7 +56,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise Refusal(
-                f"the key {key[:60]!r} appears twice in one object", code="invalid_json"
-            )
+            raise Refusal(f"the key {key[:60]!r} appears twice in one object", code="invalid_json")
         seen.add(key)

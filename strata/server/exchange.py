@@ -9,30 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine, Iterable, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
 
 from strata.server.errors import ClientGone, Refusal, error_headers, error_payload
 from strata.types import RequestError
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
 Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PING = b": ping\n\n"
-
-
-class Receive(Protocol):
-    """ASGI's receive."""
-
-    def __call__(self) -> Awaitable[Message]: ...
-
-
-class Send(Protocol):
-    """ASGI's send."""
-
-    def __call__(self, message: Message, /) -> Awaitable[None]: ...
 
 
 class Exchange:
@@ -61,7 +49,9 @@ class Exchange:
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises 413 past `limit` bytes, 415 for a compressed one."""
-        if any(v.strip().lower() not in ("", "identity") for v in self.headers(b"content-encoding")):
+        if any(
+            v.strip().lower() not in ("", "identity") for v in self.headers(b"content-encoding")
+        ):
             raise Refusal("compressed bodies are not accepted; send plain JSON", status=415)
         for value in self.headers(b"content-length"):
             if value.isdigit() and int(value) > limit:
@@ -131,14 +121,14 @@ class Exchange:
         watcher = asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
         finally:
             watcher.cancel()
             task.cancel()
             await asyncio.gather(task, watcher, return_exceptions=True)
-        if self.gone and task.cancelled():
+        if task.cancelled():
+            watcher.result()
             raise ClientGone
+        task.result()
 
     async def _watch(self) -> None:
         """Return when the client is gone; send comments into a silent stream."""

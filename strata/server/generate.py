@@ -8,7 +8,7 @@ has text, or with the last. Knows no JSON.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -32,53 +32,55 @@ class Part:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has cost so far, in tokens. Written by `parts`, read by whoever tells it."""
+    """What a run has cost so far, in tokens. Written by `parts`, read by whoever tells it.
+
+    `seen` is when the request arrived, then when its last token came (time.perf_counter).
+    """
 
     prompt: int
+    seen: float
     cached: int = 0
     completion: int = 0
     prompt_logprobs: tuple[Logprob | None, ...] = field(default=())
 
+    def count(self, event: TokenEvent, meters: Meters) -> None:
+        """One more token, now."""
+        now = time.perf_counter()
+        if self.completion == 0:
+            self.cached = event.cached_tokens
+            self.prompt_logprobs = event.prompt_logprobs or ()
+            meters.first_token.observe(now - self.seen)
+        else:
+            meters.inter_token.observe(now - self.seen)
+        self.seen = now
+        self.completion += 1
 
-async def parts(
-    service: Service, run: Run, tally: Tally, meters: Meters, began: float
-) -> AsyncIterator[Part]:
+
+async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> AsyncGenerator[Part]:
     """Parts of the answer, the last with `finish`. Closing it cancels the run.
 
-    `began` is when the request arrived (time.perf_counter). Raises RequestError when
-    the engine refuses or fails the run.
+    Raises RequestError when the engine refuses or fails the run.
     """
     request = run.request
     text = TextStream(service.tokenizer, run.stop, request.sampling.min_tokens)
     tokens: list[int] = []
     logprobs: list[Logprob] = []
     finish = ""
-    last = 0.0
-    # The engine's iterator is an async generator: closing it is what cancels the run.
-    async with aclosing(service.engine.submit(request)) as events:  # type: ignore[type-var]
+    async with aclosing(service.engine.submit(request)) as events:
         async for event in events:
             if type(event) is not TokenEvent:
                 finish = _ended(event, tally)
                 break
-            now = time.perf_counter()
-            if tally.completion == 0:
-                tally.cached = event.cached_tokens
-                tally.prompt_logprobs = event.prompt_logprobs or ()
-                meters.first_token.observe(now - began)
-            else:
-                meters.inter_token.observe(now - last)
-            last = now
-            tally.completion += 1
-            token = event.token
-            tokens.append(token)
+            tally.count(event, meters)
+            tokens.append(event.token)
             if event.logprob is not None:
                 logprobs.append(event.logprob)
-            if token in request.stop_token_ids:
+            if event.token in request.stop_token_ids:
                 continue
-            piece = text.feed(token)
+            piece = text.feed(event.token)
             if piece.stopped:
                 # What the engine computes beyond the stop string is not wanted.
-                yield Part(piece.text, tokens, logprobs, "stop")
+                yield Part(piece.text, tokens, logprobs, Finish.STOP.value)
                 return
             if piece.text:
                 yield Part(piece.text, tokens, logprobs)

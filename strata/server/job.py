@@ -30,16 +30,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One choice: prompt number `prompt`, answered under `index`. `stop` are strings.
-
-    `silent` runs read their prompt only: the one token that the engine makes is dropped.
-    """
+    """One choice: prompt number `prompt`, answered under `index`. `stop` are strings."""
 
     index: int
     prompt: int
     request: Request
     stop: tuple[str, ...]
-    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the two generating routes name differently. `max_tokens` None: as fits."""
+    """What the two generating routes name differently. `max_tokens` None: all that fits."""
 
     kind: str  # the id's prefix
     field: str  # where the prompt is, for errors
@@ -70,41 +66,29 @@ class Wish:
 def make_job(
     service: Service, body: Common, prompts: Sequence[Prompt], wish: Wish, caller: str
 ) -> Job:
-    """The job for `prompts`, n choices each. `caller` is the API key's namespace.
-
-    Raises RequestError: unknown model, prompt beyond the context, too many runs, …
-    """
+    """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError."""
     model = _model(service, body.model)
     n = body.n or 1
-    limits = service.limits
-    if n * len(prompts) > limits.runs:
-        raise Refusal(
-            f"n x prompts is {n * len(prompts)}; at most {limits.runs} are allowed", field="n"
-        )
-    sampling = _sampling(service, body, wish)
-    ends = frozenset(body.stop_token_ids or ())
-    if not body.ignore_eos:
-        ends |= service.tokenizer.end_ids
+    count, most = n * len(prompts), service.limits.runs
+    if count > most:
+        raise Refusal(f"n x prompts is {count}; at most {most} are allowed", field="n")
     job_id = f"{wish.kind}-{secrets.token_hex(12)}"
-    deadline = time.monotonic() + limits.timeout_s if limits.timeout_s else None
+    common = _common(service, body, wish, caller)
+    stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     runs: list[Run] = []
     for number, prompt in enumerate(prompts):
         room = _room(service, prompt.tokens, wish.field)
-        for _ in range(n):
-            index = len(runs)
-            request = Request(
-                id=job_id if n * len(prompts) == 1 else f"{job_id}-{index}",
+        for choice in range(n):
+            request = replace(
+                common,
+                id=job_id if count == 1 else f"{job_id}-{len(runs)}",
                 tokens=prompt.tokens,
-                max_tokens=room if wish.max_tokens is None else max(1, min(wish.max_tokens, room)),
-                sampling=_seeded(sampling, index % n),
-                stop_token_ids=ends,
                 anchors=prompt.anchors,
                 stable_len=prompt.stable_len,
-                namespace=_namespace(caller, body.cache_salt),
-                cached=body.cache_prompt is not False,
-                deadline=deadline,
+                max_tokens=room if wish.max_tokens is None else min(wish.max_tokens, room),
+                sampling=_seeded(common.sampling, choice),
             )
-            runs.append(Run(index, number, request, _stops(body), wish.max_tokens == 0))
+            runs.append(Run(len(runs), number, request, stops))
     options = body.stream_options
     return Job(
         id=job_id,
@@ -115,6 +99,22 @@ def make_job(
         include_usage=bool(options and options.include_usage),
         continuous_usage=bool(options and options.continuous_usage_stats),
         token_ids=bool(body.return_token_ids),
+    )
+
+
+def _common(service: Service, body: Common, wish: Wish, caller: str) -> Request:
+    """What the requests of all runs share; id, prompt and limit are each run's own."""
+    ends = frozenset(body.stop_token_ids or ())
+    timeout = service.limits.timeout_s
+    return Request(
+        id="",
+        tokens=(),
+        max_tokens=0,
+        sampling=_sampling(service, body, wish),
+        stop_token_ids=ends if body.ignore_eos else ends | service.tokenizer.end_ids,
+        namespace=_namespace(caller, body.cache_salt),
+        cached=body.cache_prompt is not False,
+        deadline=None if timeout is None else time.monotonic() + timeout,
     )
 
 
@@ -153,10 +153,6 @@ def _room(service: Service, tokens: tuple[int, ...], field: str) -> int:
             code="context_length_exceeded",
         )
     return room
-
-
-def _stops(body: Common) -> tuple[str, ...]:
-    return (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
 
 
 def _namespace(caller: str, salt: str | None) -> str:

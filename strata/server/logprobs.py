@@ -29,7 +29,7 @@ class TokenNames:
         """(name, bytes); a control token's bytes are those of its written form."""
         found = self._known.get(token)
         if found is None:
-            raw = self._tokenizer.token_bytes(token) or self._tokenizer.decode([token]).encode()
+            raw = self._tokenizer.token_bytes(token, special=True)
             try:
                 name = raw.decode("utf-8")
             except UnicodeDecodeError:

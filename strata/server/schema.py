@@ -36,6 +36,8 @@ MOST_BIASES = 1024
 Whole = Annotated[int, BeforeValidator(_whole)]
 Token = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Ids = Annotated[list[Token], Field(fail_fast=True)]
+IdLists = Annotated[list[Ids], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Text], Field(fail_fast=True, max_length=16)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -91,7 +93,7 @@ class Common(Body):
 class Part(Body):
     """A piece of a message's content. Strata reads text."""
 
-    type: str = "text"
+    type: str
     text: str | None = None
     refusal: str | None = None
 
@@ -108,7 +110,7 @@ class ToolCall(Body):
 
     id: str | None = None
     type: str | None = None
-    function: FunctionCall | None = None
+    function: FunctionCall
 
 
 class ChatMessage(Body):
@@ -120,6 +122,7 @@ class ChatMessage(Body):
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 Messages = Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)]
@@ -149,9 +152,7 @@ class ChatBody(Common):
 class CompletionBody(Common):
     """POST /v1/completions."""
 
-    prompt: str | Ids | Annotated[list[str], Field(fail_fast=True)] | list[Ids] = Field(
-        description="Text, token ids, or a list of either."
-    )
+    prompt: str | Ids | Texts | IdLists = Field(description="Text, token ids, or a list of either.")
     max_tokens: Whole | None = Field(None, ge=0, le=2**31 - 1)
     logprobs: Whole | None = Field(None, ge=0, le=20)
     echo: bool | None = None
@@ -198,19 +199,20 @@ def parse(kind: type[M], document: dict[str, Any]) -> M:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
     paths = [_path(fault["loc"], document, fault["type"] == "missing") for fault in faults]
-    # A union reports each of its branches: what names the deepest place explains most.
-    field = max(paths, key=lambda path: path.count("."))
-    reasons = [f["msg"] for f, path in zip(faults, paths, strict=True) if path == field]
+    # A union reports each of its branches: the one that came furthest was the one meant.
+    furthest = max(paths, key=lambda path: (len(path), [s for s in path if isinstance(s, int)]))
+    reasons = [f["msg"] for f, path in zip(faults, paths, strict=True) if path == furthest]
     said = " or ".join(dict.fromkeys(_plain(reason) for reason in reasons))
+    field = ".".join(str(step)[:60] for step in furthest[:12])
     raise Refusal(f"{field}: {said}" if field else said, field=field or None)
 
 
-def _path(location: tuple[int | str, ...], document: object, missing: bool) -> str:
+def _path(location: tuple[int | str, ...], document: object, missing: bool) -> list[int | str]:
     """The part of a pydantic location that exists in the document, plus a missing key.
 
     The rest of a location are names of a union's branches.
     """
-    path: list[str] = []
+    path: list[int | str] = []
     value = document
     for i, step in enumerate(location):
         if isinstance(step, str) and isinstance(value, dict):
@@ -222,8 +224,8 @@ def _path(location: tuple[int | str, ...], document: object, missing: bool) -> s
             value = value[step]
         else:
             continue
-        path.append(str(step)[:60])
-    return ".".join(path[:12])
+        path.append(step)
+    return path
 
 
 def _plain(message: str) -> str:

@@ -16,24 +16,35 @@ from strata.text.tokenizer import Tokenizer
 from strata.types import Event, Record, Request, Sampling, Snapshot
 
 
+class Events(Protocol):
+    """The events of one request, up to its Done or Failed one."""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """They come as the engine makes them."""
+
+    async def aclose(self) -> None:
+        """Cancel the request, unless it has ended."""
+
+
 class Engine(Protocol):
-    """What the server sees of the engine: `strata.engine.client.EngineClient` is one.
-
-    `submit` raises RequestError, at once or at the first event, when the queue is full
-    or the request cannot run. Closing its iterator cancels the request.
-    """
+    """What the server sees of the engine: `strata.engine.client.EngineClient` is one."""
 
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Whether requests are being answered."""
 
     @property
-    def error(self) -> str | None: ...
+    def error(self) -> str | None:
+        """Why it stopped for good."""
 
-    def submit(self, request: Request) -> AsyncIterator[Event]: ...
+    def submit(self, request: Request) -> Events:
+        """Have a request answered. Raises RequestError: the queue is full, it cannot run, …"""
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> Snapshot:
+        """Counters of this moment."""
 
-    def records(self) -> tuple[Record, ...]: ...
+    def records(self) -> tuple[Record, ...]:
+        """The last finished requests, newest first."""
 
 
 @dataclass(frozen=True, slots=True)

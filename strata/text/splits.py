@@ -52,18 +52,16 @@ def _regex(pattern: str) -> Callable[[], PreTokenizer]:
 
 _TABLE: dict[str, Callable[[], PreTokenizer]] = {
     **dict.fromkeys(("default", "gpt-2"), _gpt2),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), _single_digits),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _regex(_QWEN2)),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), _single_digits),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _regex(_QWEN2)),
     "qwen35": _regex(_QWEN35),
-    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "smaug-bpe"), _regex(_LLAMA3)),
+    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe"), _regex(_LLAMA3)),
     "tekken": _regex(_TEKKEN),
 }
 
-# These look a whole word up in the vocabulary before they merge (`ignore_merges`).
-WHOLE_WORDS_FIRST = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "tekken"})
-
-# Files of these name no `add_bos_token`, yet the published tokenizer begins with one.
-BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "tekken"})
+# Published tokenizers of these look a whole word up before they merge (`ignore_merges`) and
+# begin every text with bos, which their GGUF files often leave unsaid.
+WHOLE_WORDS_AND_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "tekken"})
 
 SUPPORTED = tuple(sorted(_TABLE))
 

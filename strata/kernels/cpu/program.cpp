@@ -36,6 +36,7 @@ Program::Program(std::vector<std::shared_ptr<const Op>> ops, int threads)
 
 void Program::run(Step step) {
   set_active_isa(isa_);
+  step.last = step.count ? *std::max_element(step.positions, step.positions + step.count) : 0;
   size_t bytes = 0;
   int width = 0;
   for (const auto& op : ops_) {

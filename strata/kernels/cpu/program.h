@@ -19,6 +19,7 @@ struct Step {
   int rows;     // sequences
   int sampled;  // tokens whose logits are wanted
   int blocks;   // columns of page_table
+  int last;     // largest position
   const int32_t* tokens;       // [count]
   const int32_t* positions;    // [count]
   const int32_t* row_starts;   // [rows + 1]

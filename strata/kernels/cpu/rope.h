@@ -1,5 +1,6 @@
 // Cosines and sines of rotary positions, computed once for every position ever used.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

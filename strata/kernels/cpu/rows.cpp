@@ -37,11 +37,4 @@ const RowKernels& row_kernels() {
   }
 }
 
-// A multiple of every instruction set's lanes.
-int sums_stride(int head_dim) { return (head_dim + 15) / 16 * 16; }
-
-size_t attend_scratch(int rows, int head_dim) {
-  return static_cast<size_t>(rows) * kSegment + static_cast<size_t>(kKeyTile) * sums_stride(head_dim);
-}
-
 }  // namespace strata

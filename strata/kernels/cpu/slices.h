@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "layout.h"
 #include "linear.h"
+#include "rows.h"
 
 namespace strata {
 
@@ -19,10 +21,12 @@ struct Slice {
 
 inline int tiles_of(const Linear& linear) { return (linear.n + tile_rows() - 1) / tile_rows(); }
 
-// Tiles in a slice, when `tiles` of them are shared by `threads`.
-inline int slice_tiles(int tiles, int threads) {
+// Tiles in a slice of matrices like `linear`, when `tiles` of them are shared by `threads`.
+inline int slice_tiles(const Linear& linear, int tiles, int threads) {
   constexpr int kPerThread = 8;
-  return std::max(1, tiles / (kPerThread * threads));
+  constexpr size_t kMostBytes = 1 << 18;  // so that a slow core delays a phase little
+  int most = static_cast<int>(kMostBytes / tile_bytes(linear.format, linear.k, tile_rows()));
+  return std::max(1, std::min(most, tiles / (kPerThread * threads)));
 }
 
 inline int slice_count(const Linear& linear, int tiles_each) {
@@ -32,17 +36,27 @@ inline int slice_count(const Linear& linear, int tiles_each) {
 inline Slice slice_at(const Linear& linear, int tiles_each, int index) {
   int first = index * tiles_each * tile_rows();
   int n = std::min(tiles_each * tile_rows(), linear.n - first);
-  size_t skipped = packed_bytes(linear.format, tile_rows(), linear.k) *
+  size_t skipped = tile_bytes(linear.format, linear.k, tile_rows()) *
                    (static_cast<size_t>(index) * tiles_each);
   return {{linear.format, n, linear.k, linear.tiles + skipped,
            linear.bias ? linear.bias + first : nullptr},
           first};
 }
 
-// The whole product of a slice, by the calling thread.
-inline void multiply_slice(const Slice& slice, const void* act, int rows, float* y, int ldy) {
+// The product of a slice with `rows` rows of activations, by the calling thread.
+inline void multiply_slice(const Slice& slice, const std::byte* act, int rows, float* y, int ldy) {
   int tasks = matmul_tasks(slice.part, rows);
   for (int task = 0; task < tasks; ++task) matmul_task(slice.part, act, rows, y, ldy, task);
+}
+
+// x += the product of a slice, on its columns; x [rows, ldx], `product` holds the product.
+inline void add_product(const Slice& slice, const std::byte* act, int rows, float* product,
+                        float* x, int ldx) {
+  int columns = slice.part.n;
+  multiply_slice(slice, act, rows, product, columns);
+  for (int r = 0; r < rows; ++r)
+    row_kernels().add(x + static_cast<size_t>(r) * ldx + slice.first, product + r * columns,
+                      columns);
 }
 
 }  // namespace strata

@@ -6,7 +6,7 @@
 // so a query's bits do not depend on the path.
 #include <cmath>
 
-#include "lanes.h"
+#include "floats.h"
 #include "row_arithmetic.h"
 
 namespace strata::STRATA_ISA {
@@ -161,9 +161,9 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
 // out += weights * values of the keys [first, last), at most kKeyTile of them.
 void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile,
            const float* weights, float* out) {
-  int stride = (keys.head_dim + 15) / 16 * 16;
+  int stride = sums_stride(keys.head_dim);
   int vectors = stride / kLanes;
-  constexpr int kMost = 256 / kLanes;
+  constexpr int kMost = kMaxHeadDim / kLanes;
   if (direct) {
     for (int key = first; key < last;) {
       int slot = key % keys.block;
@@ -190,7 +190,7 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
   int start = segment * kSegment;
   int end = last < start + kSegment ? last : start + kSegment;
   int rows = queries.rows;
-  int stride = (keys.head_dim + 15) / 16 * 16;
+  int stride = sums_stride(keys.head_dim);
   float* scores = scratch;
   float* tile = scratch + static_cast<size_t>(rows) * kSegment;
   bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.head_dim == stride;
@@ -212,7 +212,7 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
 }
 
 void merge(Sums into, Sums part, const Queries& queries, int segment, int head_dim) {
-  int stride = (head_dim + 15) / 16 * 16;
+  int stride = sums_stride(head_dim);
   for (int r = 0; r < queries.rows; ++r) {
     if (queries.seen[r] <= segment * kSegment) continue;
     float top = into.top[r] > part.top[r] ? into.top[r] : part.top[r];
@@ -230,12 +230,12 @@ void merge(Sums into, Sums part, const Queries& queries, int segment, int head_d
   }
 }
 
-void finish(Sums sums, int rows, int head_dim, float* y, size_t ldy) {
-  int stride = (head_dim + 15) / 16 * 16;
+void finish(Sums sums, int rows, int heads, int head_dim, float* y, size_t ldy) {
+  int stride = sums_stride(head_dim);
   for (int r = 0; r < rows; ++r) {
     Lanes factor = splat(1.0f / sums.total[r]);
     const float* from = sums.out + static_cast<size_t>(r) * stride;
-    float* to = y + r * ldy;
+    float* to = y + r / heads * ldy + r % heads * head_dim;
     int d = 0;
     for (; d + kLanes <= head_dim; d += kLanes) store(to + d, mul(load(from + d), factor));
     if (d < head_dim) store_part(to + d, mul(load(from + d), factor), head_dim - d);

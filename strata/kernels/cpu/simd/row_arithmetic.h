@@ -7,6 +7,6 @@ namespace strata::STRATA_ISA {
 void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
             Sums part);
 void merge(Sums into, Sums part, const Queries& queries, int segment, int head_dim);
-void finish(Sums sums, int rows, int head_dim, float* y, size_t ldy);
+void finish(Sums sums, int rows, int heads, int head_dim, float* y, size_t ldy);
 
 }  // namespace strata::STRATA_ISA

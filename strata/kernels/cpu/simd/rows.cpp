@@ -1,7 +1,7 @@
 // Norm, gate, rotation and narrowing of one row, and the table of this instruction set.
 #include <cmath>
 
-#include "lanes.h"
+#include "floats.h"
 #include "row_arithmetic.h"
 #include "rows.h"
 
@@ -92,35 +92,23 @@ void rotate(float* head, const float* cosines, const float* sines, int pairs) {
   }
 }
 
-// To nearest even; what a half cannot hold becomes the largest half, not infinity: an
-// infinite value of one token would turn its masked neighbours' 0 * inf into NaN.
-uint16_t to_half(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  bits &= 0x7fffffffu;
-  if (bits > 0x7f800000u) return sign | 0x7e00u;
-  if (bits >= 0x477ff000u) return sign | 0x7bffu;
-  if (bits < 0x38800000u) {
-    // Below 2^-14: adding 1/2 leaves the half's bits at the end of the mantissa.
-    float magnitude;
-    std::memcpy(&magnitude, &bits, 4);
-    magnitude += 0.5f;
-    std::memcpy(&bits, &magnitude, 4);
-    return static_cast<uint16_t>(sign | (bits - 0x3f000000u));
-  }
-  uint32_t odd = (bits >> 13) & 1u;
-  return static_cast<uint16_t>(sign | ((bits - 0x38000000u + 0xfffu + odd) >> 13));
-}
+// What a half cannot hold becomes the largest half, not infinity: an infinite value of
+// one token would turn its masked neighbours' 0 * inf into NaN.
+Lanes finite(Lanes v) { return min(splat(65504.0f), max(splat(-65504.0f), v)); }
 
 void narrow(const float* x, int n, uint16_t* out, size_t step) {
-  for (int i = 0; i < n; ++i) out[i * step] = to_half(x[i]);
+  for (int i = 0; i < n; i += kLanes) {
+    int here = n - i < kLanes ? n - i : kLanes;
+    uint16_t halves[kLanes];
+    store_halves(halves, finite(load_part(x + i, here)));
+    for (int j = 0; j < here; ++j) out[(i + j) * step] = halves[j];
+  }
 }
 
 }  // namespace
 
 extern const RowKernels row_kernels;
-const RowKernels row_kernels = {kLanes, rms_norm, add_row, silu_mul, rotate, multiply,
-                                narrow, attend,   merge,   finish};
+const RowKernels row_kernels = {rms_norm, add_row, silu_mul, rotate, multiply,
+                                narrow,   attend,  merge,    finish};
 
 }  // namespace strata::STRATA_ISA

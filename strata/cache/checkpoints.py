@@ -1,0 +1,295 @@
+"""Checkpoints: copies of the state of models that keep one per sequence, and their slots.
+
+A sequence resumes only where a checkpoint is, at any token. Knows nodes, slots and lengths; does
+not know pages or bytes.
+
+Invariants: a slot is free, live, a tail, reserved for a capture, or on one node. A checkpoint is
+attached only after the runner said it was written, and never changes afterwards. A capture is
+best effort: without a slot worth taking it is left out, and nobody waits for it in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from strata.cache.lease import Holder, Lease, StateHold
+from strata.cache.policy import Ranking, value
+from strata.cache.states import Admission, Resume
+from strata.cache.trie import TOKEN, Checkpoint, Match, Node
+from strata.types import Capture, StateCopy
+
+CAPTURES = 6
+"""Captures planned for one prompt, the wishes of waiting sequences included."""
+
+RUNG = 8192
+"""A prefill renews its rolling checkpoint when it crosses a multiple of so many tokens."""
+
+
+class Checkpoints:
+    """`total` slots of `size` bytes, for live states and copies of them on nodes.
+
+    `stripped` is told of each node that has lost its checkpoint to another use of the slot.
+    """
+
+    def __init__(self, total: int, size: int, block: int, stripped: Callable[[Node], None]) -> None:
+        self.total = total
+        self.evicted = 0
+        self.clock = 0.0
+        self.kept: Ranking[Node] = Ranking()
+        self._free = list(range(total - 1, -1, -1))
+        self._tails: dict[int, StateHold] = {}
+        self._size = size
+        self._block = block
+        self._stripped = stripped
+
+    @property
+    def free(self) -> int:
+        """Slots that nobody has."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """Whether it may share at all."""
+        return len(self.kept)
+
+    def free_slots(self) -> list[int]:
+        """The free slot numbers; for checks."""
+        return list(self._free)
+
+    # ------------------------------------------------------------ where to resume
+
+    def resume(self, match: Match) -> Resume:
+        """See `States`."""
+        node = _deepest(match.node, match.rest)
+        if node is None:
+            return Resume()
+        source = node if node.parent is match.node else None
+        return Resume(node.end, source, node.rows if source else 0, node)
+
+    def promise(self, owner: Lease, match: Match, resume: Resume) -> int | None:
+        """See `States`: the owner is asked to capture where the common part ends."""
+        hold, wish = owner.hold, match.pending_len
+        assert hold is not None
+        ahead = [p for p in hold.wanted if hold.planned_len < p <= wish]
+        if wish > hold.planned_len and len(ahead) < CAPTURES:
+            ahead.append(wish)
+        deepest = max(ahead, default=0)
+        if not self._pays(deepest, resume):
+            return None
+        hold.wanted[deepest] = hold.wanted.get(deepest, 0) + 1
+        return deepest
+
+    def _pays(self, position: int, resume: Resume) -> bool:
+        """A state here would save a block's worth of tokens: less is not worth a copy."""
+        return position - resume.position >= self._block
+
+    def wanted(self, holder: Holder, match: Match, resume: Resume) -> list[int]:
+        """In order of value: stable end, anchors from the last, branch point, prompt's end."""
+        last = holder.prompt_len - 1  # one token must remain when the same prompt comes again
+        places = [holder.stable_len, *sorted(holder.anchors, reverse=True)]
+        if self._pays(match.sealed_len, resume):  # a second one proves that this is shared
+            places.append(match.sealed_len)
+        places.append(last)
+        within = (p for p in places if resume.position < p <= holder.prompt_len)
+        return list(dict.fromkeys(within))[:CAPTURES]
+
+    # ------------------------------------------------------------ slots
+
+    def admit(self, resume: Resume, wanted: Iterable[int]) -> Admission | None:
+        """See `States`."""
+        node = resume.state
+        if node is None:
+            live = self._take_live()
+            copies: tuple[StateCopy, ...] = () if live is None else (StateCopy(None, live),)
+        else:
+            live, copies = self._restore(node)
+        if live is None:
+            return None
+        wishes = dict.fromkeys(wanted, 0)
+        return Admission(StateHold(live, resume.position, resume.position, wishes), copies)
+
+    def _restore(self, node: Node) -> tuple[int, tuple[StateCopy, ...]]:
+        """A live slot filled from this node's checkpoint."""
+        source = node.checkpoint
+        assert source is not None
+        self.kept.discard(node)  # taking the slot must not evict what is to be copied into it
+        live = self._take_live()
+        if live is None:  # the last slot: the state itself moves
+            node.checkpoint = None
+            self._stripped(node)
+            return source.slot, ()
+        source.hits += 1
+        source.age = self.clock
+        self.kept.set(node, self._value(node))
+        return live, (StateCopy(source.slot, live),)
+
+    def _take_live(self) -> int | None:
+        """A slot at any price but another's live state or a capture under way."""
+        if not self._free:
+            lowest = self.kept.lowest(self._value)
+            if lowest is not None:
+                self._evict(*lowest)
+            else:
+                self._rob()
+        return self._free.pop() if self._free else None
+
+    def _rob(self) -> None:
+        """Take the oldest rolling checkpoint that no running step writes."""
+        for slot, hold in self._tails.items():
+            if all(capture.slot != slot for capture in hold.reserved):
+                hold.tail, hold.tail_len = None, 0
+                del self._tails[slot]
+                self._free.append(slot)
+                return
+
+    def _take_for(self, saved: int, hits: int) -> int | None:
+        """A slot for a checkpoint, unless everything kept is worth more than it would be."""
+        if not self._free:
+            lowest = self.kept.lowest(self._value)
+            worth = value(self.clock, hits, saved, self._size)
+            if lowest is None:
+                return None
+            if lowest[1] > worth:  # as if it had come and been the victim itself
+                self.clock = worth
+                return None
+            self._evict(*lowest)
+        return self._free.pop()
+
+    def _evict(self, node: Node, worth: float) -> None:
+        self.clock = max(self.clock, worth)
+        self.evicted += 1
+        self.drop(node)
+        self._stripped(node)
+
+    # ------------------------------------------------------------ captures
+
+    def captures(self, lease: Lease, row: int, start: int, count: int) -> tuple[Capture, ...]:
+        """See `PrefixCache.captures`."""
+        hold = lease.hold
+        assert hold is not None
+        self._return_reserved(hold)
+        end = hold.planned_len = start + count
+        taken: list[Capture] = []
+        for place in sorted(p for p in hold.wanted if start < p <= end):
+            base = taken[-1].position if taken else hold.base
+            slot = self._take_for(place - base, hold.wanted[place])
+            if slot is not None:
+                taken.append(Capture(row, place - start, place, slot))
+        hold.reserved = tuple(taken)
+        rolling = self._rolling(lease, start, end)
+        if rolling and all(capture.position != rolling for capture in taken):
+            self._roll(hold, row, start, rolling)
+        return hold.reserved
+
+    def _rolling(self, lease: Lease, start: int, end: int) -> int:
+        """The block border at which this step renews the rolling checkpoint, or 0."""
+        border = end - end % self._block
+        decoding = start >= lease.target
+        due = decoding or start // RUNG != end // RUNG
+        return border if due and border > start and lease.tip is not None else 0
+
+    def _roll(self, hold: StateHold, row: int, start: int, place: int) -> None:
+        if hold.tail is None:
+            hold.tail = self._take_for(place - hold.base, 0)
+            if hold.tail is None:
+                return
+            self._tails[hold.tail] = hold
+        hold.tail_len = 0  # not true again before the step has been committed
+        hold.reserved += (Capture(row, place - start, place, hold.tail),)
+
+    def written(self, lease: Lease, captured: Iterable[Capture]) -> list[tuple[int, int]]:
+        """See `States`."""
+        hold, done = lease.hold, list(captured)
+        assert hold is not None
+        assert all(capture in hold.reserved for capture in done), "captured what was not reserved"
+        hold.reserved = tuple(capture for capture in hold.reserved if capture not in done)
+        self._return_reserved(hold)
+        reached = hold.planned_len = lease.computed_len
+        hold.wanted = {p: hits for p, hits in hold.wanted.items() if p > reached}
+        attach = []
+        for capture in done:
+            assert capture.position <= reached
+            if capture.slot == hold.tail:
+                hold.tail_len = capture.position
+            else:
+                attach.append((capture.position, capture.slot))
+                hold.base = max(hold.base, capture.position)
+        return attach
+
+    def _return_reserved(self, hold: StateHold) -> None:
+        """Free the slots of captures that nobody wrote."""
+        self._free.extend(c.slot for c in hold.reserved if c.slot != hold.tail)
+        hold.reserved = ()
+
+    # ------------------------------------------------------------ nodes
+
+    def parting(self, lease: Lease) -> list[tuple[int, int | None]]:
+        """See `States`."""
+        hold = lease.hold
+        assert hold is not None
+        self._return_reserved(hold)
+        lease.hold = None
+        left: list[tuple[int, int | None]] = [(lease.computed_len, hold.live)]
+        if hold.tail is not None:
+            del self._tails[hold.tail]
+            left.insert(0, (hold.tail_len, hold.tail))
+        return left
+
+    def attach(self, node: Node | None, slot: int | None) -> None:
+        """See `States`."""
+        assert slot is not None
+        if node is None or node.checkpoint is not None:
+            self._free.append(slot)
+        else:
+            node.checkpoint = Checkpoint(slot, 0, self.clock)
+            self.kept.set(node, self._value(node))
+
+    def abandon(self, lease: Lease) -> None:
+        """See `States`."""
+        hold, lease.hold = lease.hold, None
+        if hold is None:
+            return
+        self._return_reserved(hold)
+        self._free.append(hold.live)
+        if hold.tail is not None:
+            del self._tails[hold.tail]
+            self._free.append(hold.tail)
+
+    def touch(self, node: Node) -> None:
+        """See `States`."""
+        if node.checkpoint is not None:
+            node.checkpoint.age = self.clock
+
+    def lost(self, node: Node) -> int:
+        """Without a checkpoint there is nothing to resume from: the rows alone save nothing."""
+        return self._saved(node) if node.checkpoint else 0
+
+    def drop(self, node: Node) -> None:
+        """See `pages.PageWorth`."""
+        if node.checkpoint is not None:
+            self._free.append(node.checkpoint.slot)
+            self.kept.discard(node)
+            node.checkpoint = None
+
+    def _saved(self, node: Node) -> int:
+        """Tokens between this checkpoint and the next shallower one on its path."""
+        assert node.parent is not None
+        below = _deepest(node.parent, node.key[:-TOKEN])
+        return node.end - (below.end if below else 0)
+
+    def _value(self, node: Node) -> float:
+        assert node.checkpoint is not None
+        return value(node.checkpoint.age, node.checkpoint.hits, self._saved(node), self._size)
+
+
+def _deepest(node: Node, rest: bytes) -> Node | None:
+    """The deepest checkpoint at or above `node`, or on a leaf that `rest` begins with."""
+    while True:
+        for leaf in node.children.prefixes(rest):
+            if leaf.checkpoint is not None:
+                return leaf
+        if node.checkpoint is not None:
+            return node
+        if node.parent is None:
+            return None
+        rest, node = node.key, node.parent

@@ -1,0 +1,119 @@
+"""PagePool: the free page numbers, and which node must give its page up.
+
+Knows the trie and what the model's kind of state makes a page worth (`PageWorth`). Does not know
+bytes or sequences.
+
+Invariant: the candidates are exactly the sealed leaves without a pin. Inner nodes, claimed ones,
+pinned ones are never evicted; since a lease pins its deepest node, all its path is safe.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from strata.cache.policy import Ranking, value
+from strata.cache.trie import BlockTrie, Node
+
+
+class PageWorth(Protocol):
+    """What losing a leaf's page costs."""
+
+    def lost(self, node: Node) -> int:
+        """Tokens that the next request through this leaf would have to compute again."""
+        ...
+
+    def drop(self, node: Node) -> None:
+        """The node goes: free the checkpoint on it, if any."""
+        ...
+
+
+class PagePool:
+    """`total` pages, each free, in the trie, or owned by a lease."""
+
+    def __init__(self, total: int, size: int, trie: BlockTrie, worth: PageWorth) -> None:
+        self.total = total
+        self.size = size
+        self.clock = 0.0
+        self.evicted = 0
+        self.candidates: Ranking[Node] = Ranking()
+        self._free = list(range(total - 1, -1, -1))
+        self._trie = trie
+        self._worth = worth
+
+    @property
+    def free(self) -> int:
+        """Pages that nobody has."""
+        return len(self._free)
+
+    def take(self) -> int | None:
+        """A page for the caller, evicting the least valuable leaf if there is none free."""
+        if not self._free:
+            lowest = self.candidates.lowest(self._value)
+            if lowest is None:
+                return None
+            node, self.clock = lowest
+            self.evicted += 1
+            self.drop(node)
+        return self._free.pop()
+
+    def give(self, page: int) -> None:
+        """The caller has no more use for this page."""
+        self._free.append(page)
+
+    def drop(self, node: Node) -> None:
+        """Take a sealed leaf out of the trie and free its page."""
+        self.give(self.detach(node))
+
+    def detach(self, node: Node) -> int:
+        """Take a sealed leaf out of the trie; its page is now the caller's."""
+        assert node.page is not None and node.parent is not None
+        self._worth.drop(node)
+        self.candidates.discard(node)
+        self._trie.remove(node)
+        self.offer(node.parent)
+        return node.page
+
+    def clear(self) -> int:
+        """Drop every candidate until there is none; the number of pages freed."""
+        before = len(self._free)
+        while lowest := self.candidates.lowest(self._value):
+            self.drop(lowest[0])
+        return len(self._free) - before
+
+    def pin(self, node: Node) -> None:
+        """Nobody may evict this node until `unpin`."""
+        node.pins += 1
+        self.candidates.discard(node)
+
+    def unpin(self, node: Node) -> None:
+        """End one pin."""
+        assert node.pins > 0
+        node.pins -= 1
+        self.offer(node)
+
+    def offer(self, node: Node) -> None:
+        """Something about this node changed: rank it if it is a candidate now.
+
+        A partial leaf that nobody can resume from goes at once.
+        """
+        if node.parent is None:
+            self._trie.prune(node)
+        elif node.owner is None and not node.pins and not node.children.by_key:
+            if node.end % self._trie.block and not self._worth.lost(node):
+                self.drop(node)
+            else:
+                self.candidates.set(node, self._value(node))
+
+    def touch(self, node: Node, hits: int) -> None:
+        """This prefix is used (`hits` 1) or wanted (0): it and its ancestors are young again."""
+        clock = self.clock
+        for each in node.path():
+            each.age = clock
+            each.hits += hits
+
+    def free_pages(self) -> list[int]:
+        """The free page numbers; for checks."""
+        return list(self._free)
+
+    def _value(self, node: Node) -> float:
+        return value(node.age, node.hits, self._worth.lost(node), self.size)

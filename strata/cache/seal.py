@@ -1,0 +1,132 @@
+"""Sealer: turns what a step has computed into nodes that others may use.
+
+Knows the trie, the pages and a lease's path. Does not know who waits, nor what a state is worth
+beyond the verdict `lost`.
+
+Invariants: only rows below `computed_len` are sealed. A page goes into the trie once and is never
+written again: its lease writes later rows only, in later pages, and a partial leaf gets a page of
+its own while the block it begins is still being written. After each seal the lease's `tip` is its
+deepest whole block.
+"""
+
+from __future__ import annotations
+
+from strata.cache.lease import Lease
+from strata.cache.pages import PagePool
+from strata.cache.states import States
+from strata.cache.trie import TOKEN, BlockTrie, Node, encode
+from strata.types import Copy, PageCopy
+
+
+class Sealer:
+    """Seals for all leases of one cache; holds nothing of its own."""
+
+    def __init__(self, trie: BlockTrie, pages: PagePool, states: States) -> None:
+        self._trie = trie
+        self._pages = pages
+        self._states = states
+        self._block = trie.block
+
+    def claim(self, lease: Lease, data: bytes) -> None:
+        """Announce every block of the lease's tokens that nobody has announced or sealed."""
+        node, size = lease.tip, self._block * TOKEN
+        assert node is not None
+        for at in range(node.end * TOKEN, lease.target * TOKEN, size):
+            key = data[at : at + size]
+            children = node.children
+            if key in children.by_key or (len(key) < size and children.covers(key)):
+                return
+            node = self._trie.claim(node, key, lease)
+            lease.claims.append(node)
+
+    def blocks(self, lease: Lease) -> None:
+        """Seal every whole block below `computed_len`, and move the pin down."""
+        first = tip = lease.tip
+        assert first is not None and tip is not None
+        while tip.end + self._block <= lease.computed_len:
+            tip = self._block_after(lease, tip)
+        if tip is not first:
+            self._pages.pin(tip)
+            self._pages.unpin(first)
+            lease.tip = tip
+
+    def _block_after(self, lease: Lease, parent: Node) -> Node:
+        key = encode(lease.holder.tokens[parent.end : parent.end + self._block])
+        child = parent.children.by_key.get(key)
+        if child is not None and child.owner is None:
+            return child  # another was first: our copy stays private until we end
+        page = lease.pages[parent.end // self._block]
+        lease.owned.remove(page)
+        return self._seal(parent, key, page)
+
+    def _seal(self, parent: Node, key: bytes, page: int) -> Node:
+        claimed = parent.children.by_key.get(key)
+        if claimed is not None:  # ours, or another's whom we have overtaken
+            assert claimed.owner is not None
+            first = claimed.owner.claims.popleft()
+            assert first is claimed
+        self._pages.candidates.discard(parent)  # may be another's leaf that we have reached
+        node = self._trie.seal(parent, key, page)
+        node.age = self._pages.clock
+        for leaf in list(parent.children.prefixes(key)):
+            if leaf is not node and leaf.checkpoint is None:
+                self._pages.drop(leaf)  # this one serves wherever that one did
+        return node
+
+    def end_of_prompt(self, lease: Lease) -> tuple[Copy, ...]:
+        """The prompt has been computed: publish its last, partial block too.
+
+        Its page is still being written by the lease, so the leaf gets a copy, if there is a page
+        for it and if a copy is of use to anyone.
+        """
+        if not lease.claims or lease.computed_len < lease.target:
+            return ()
+        leaf = lease.claims.pop()
+        assert not lease.claims and leaf.parent is not None
+        parent = leaf.parent
+        self._trie.unclaim(leaf)
+        self._pages.offer(parent)
+        if not self._states.lost(leaf):
+            return ()
+        copies: list[Copy] = []
+        node = self.spot(lease, lease.target, copies, None)
+        if node is not None:
+            self._pages.offer(node)
+        return tuple(copies)
+
+    def spot(
+        self, lease: Lease, position: int, copies: list[Copy], slot: int | None
+    ) -> Node | None:
+        """The sealed node that ends at `position` on the lease's path, made if need be.
+
+        None when there is no page for it, or when no `slot` is to be attached and another leaf
+        serves as well. A partial leaf takes the lease's own page if that is not needed any more,
+        else a new one, and the copy to make is added to `copies`.
+        """
+        node = lease.tip
+        assert node is not None and position <= lease.computed_len
+        start = position - position % self._block
+        while node.end > start:
+            assert node.parent is not None
+            node = node.parent
+        if position == start:
+            return node if position else None
+        key = encode(lease.holder.tokens[start:position])
+        known = node.children.by_key.get(key)
+        if known is not None and known.owner is None:
+            return known
+        if slot is None and node.children.covers(key):
+            return None
+        page = self._page_for(lease, position, copies)
+        return None if page is None else self._seal(node, key, page)
+
+    def _page_for(self, lease: Lease, position: int, copies: list[Copy]) -> int | None:
+        index, rows = divmod(position, self._block)
+        mine = lease.pages[index]
+        if not lease.open and position == lease.computed_len and mine in lease.owned:
+            lease.owned.remove(mine)
+            return mine
+        page = self._pages.take()
+        if page is not None:
+            copies.append(PageCopy(mine, page, rows))
+        return page

@@ -1,0 +1,123 @@
+"""EngineClient: what a server sees of the engine, inside one event loop.
+
+Imports neither torch nor the engine itself: requests go in, events come out, and
+everything that crosses is frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from strata.engine.outlet import Channel, LoopChannel
+from strata.types import DoneEvent, Event, FailedEvent, Record, Request, Snapshot
+
+if TYPE_CHECKING:
+    from strata.engine.loop import Engine
+
+
+class Mailbox:
+    """Events of one request, waiting to be read. Used on the event loop's thread only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: Channel) -> None:
+        self.channel = channel
+        self._loop = loop
+        self._events: deque[Event] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, event: Event) -> None:
+        """Take an event and wake the reader."""
+        self._events.append(event)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def get(self) -> Event:
+        """The next event; waits for it. One reader at a time."""
+        while not self._events:
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        return self._events.popleft()
+
+
+class EventStream:
+    """The events of one request, as an async iterator.
+
+    Ends after the Done or the Failed event. Closing it, or dropping it, cancels.
+    """
+
+    def __init__(self, engine: Engine, request_id: str, mailbox: Mailbox) -> None:
+        self._engine = engine
+        self._request_id = request_id
+        self._mailbox = mailbox
+        self._over = False
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._over:
+            raise StopAsyncIteration
+        event = await self._mailbox.get()
+        if isinstance(event, DoneEvent | FailedEvent):
+            self._over = True
+        return event
+
+    def close(self) -> None:
+        """Cancel the request unless it has ended."""
+        if not self._over:
+            self._over = True
+            self._engine.cancel(self._request_id)
+
+    async def aclose(self) -> None:
+        """Like `close`, for `contextlib.aclosing`."""
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class EngineClient:
+    """The asynchronous face of one engine. Use it from one event loop at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._channel: tuple[asyncio.AbstractEventLoop, Channel] | None = None
+
+    def submit(self, request: Request) -> EventStream:
+        """Have a request answered. Raises RequestError at once: 400, 429 or 503."""
+        loop = asyncio.get_running_loop()
+        if self._channel is None or self._channel[0] is not loop:
+            self._channel = (loop, LoopChannel(loop))
+        mailbox = Mailbox(loop, self._channel[1])
+        self._engine.submit(request, mailbox)
+        return EventStream(self._engine, request.id, mailbox)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step; its last event says that it was cancelled."""
+        self._engine.cancel(request_id)
+
+    async def clear_cache(self) -> int:
+        """Drop every cached prefix that no running row uses; the number of pages freed."""
+        return await asyncio.wrap_future(self._engine.clear_cache())
+
+    def snapshot(self) -> Snapshot:
+        """Counters of this moment."""
+        return self._engine.snapshot()
+
+    def records(self) -> tuple[Record, ...]:
+        """The last 500 finished requests, the newest first."""
+        return self._engine.records
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are being answered."""
+        return self._engine.ready
+
+    @property
+    def error(self) -> str | None:
+        """Why the engine stopped for good; None while all is well."""
+        return self._engine.error

@@ -1,0 +1,257 @@
+"""Engine: the thread that steps the core, and its letter box.
+
+Other threads leave messages (a new sequence, a cancellation, a wish to clear the
+cache); the engine thread takes them between two steps and sends out the events of
+each step. `turn` is one round of it and can be called by hand instead of `start`.
+
+Idle, it sleeps on a condition. The trie's invariants are not checked when idle: the
+walk would delay whoever comes next, and the tests run it after every step.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+from strata.cache.prefix import PrefixCache
+from strata.engine.core import Clocks, Core, Told
+from strata.engine.outlet import Outlet, QueueOutlet, send_all
+from strata.engine.runner import Model, Runner
+from strata.engine.sequence import Sequence
+from strata.engine.settings import EngineSettings, Limits
+from strata.engine.stats import snapshot
+from strata.types import (
+    DoneEvent,
+    Event,
+    FailedEvent,
+    Record,
+    Request,
+    RequestError,
+    Snapshot,
+)
+
+_log = logging.getLogger(__name__)
+
+_SWITCH_S = 0.0005
+"""How long another thread may keep the interpreter from the engine thread.
+
+A step leaves the interpreter while the kernels run and wants it back at once; at
+Python's own 5 ms it would wait for longer than a step of a small model takes.
+"""
+
+_STUCK_S = 0.01
+"""Pause when sequences live but none could run: a fault elsewhere must not become a spin."""
+
+_LONGEST_RETRY_S = 60
+
+
+class Engine:
+    """One model, one cache, one thread. `start` it, or call `turn` by hand.
+
+    `error` says why it stopped for good; None while all is well.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        settings: EngineSettings,
+        *,
+        pages: int,
+        states: int = 0,
+        block: int = 16,
+        device: str = "cpu",
+        clocks: Clocks | None = None,
+    ) -> None:
+        """`pages` of `block` tokens and, where the model keeps states, `states` of them."""
+        runner = Runner(model, pages=pages, states=states, block=block, device=device)
+        cache = PrefixCache(
+            pages,
+            block,
+            states if runner.states else None,
+            runner.pages.nbytes,
+            runner.states.nbytes if runner.states else 1,
+        )
+        self.limits = Limits(model.context_length, pages * block, model.vocab_size)
+        self.core = Core(runner, cache, settings, clocks or Clocks(time.monotonic, time.time))
+        self.error: str | None = None
+        self._settings = settings
+        self._bell = threading.Condition()
+        self._box: list[Callable[[Core], list[Told]]] = []
+        self._alive: dict[str, Outlet] = {}
+        self._asked: set[Future[int]] = set()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    # -------------------------------------------------------------- from any thread
+
+    def submit(self, request: Request, outlet: Outlet) -> None:
+        """Have `request` answered into `outlet`; its last event is a Done or a Failed one.
+
+        Raises RequestError: 400 when it can never run, 429 when the queue is full,
+        503 when the engine has stopped.
+        """
+        request = self.limits.admit(request)
+        seed = request.sampling.seed
+        sequence = Sequence(
+            request,
+            seed=secrets.randbits(63) if seed is None else seed,
+            arrived=self.core.clocks.now(),
+            outlet=outlet,
+        )
+        with self._bell:
+            self._check_open()
+            if request.id in self._alive:
+                raise RequestError(f"a request {request.id!r} is running already", field="id")
+            if len(self._alive) >= self._settings.batch + self._settings.max_queue:
+                raise RequestError(
+                    f"{self._settings.max_queue} requests are waiting already; try again later",
+                    status=429,
+                    retry_after=self._retry_after(),
+                )
+            self._alive[request.id] = outlet
+            self._leave_message(lambda core: core.add(sequence))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step. Harmless when it has ended or never was."""
+        with self._bell:
+            if request_id in self._alive:
+                self._leave_message(lambda core: core.cancel(request_id))
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        """Answer one request, for callers without an event loop. Closing the iterator cancels.
+
+        Raises what `submit` raises, at once.
+        """
+        outlet = QueueOutlet()
+        self.submit(request, outlet)
+        return self._events(request.id, outlet)
+
+    def clear_cache(self) -> Future[int]:
+        """Drop every cached prefix that no running row uses; resolves to the pages freed."""
+        done: Future[int] = Future()
+
+        def clear(core: Core) -> list[Told]:
+            self._asked.discard(done)
+            done.set_result(core.cache.clear())
+            return []
+
+        with self._bell:
+            self._check_open()
+            self._asked.add(done)
+            self._leave_message(clear)
+        return done
+
+    def snapshot(self) -> Snapshot:
+        """Counters of this moment, at most a step old."""
+        return snapshot(self.ready, self.core.scheduler, self.core.cache, self.core.counters)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The last 500 finished requests, the newest first."""
+        return self.core.journal.records
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are being answered."""
+        return self.error is None and self._thread is not None and self._thread.is_alive()
+
+    # -------------------------------------------------------------- the thread
+
+    def start(self) -> None:
+        """Begin to answer, on a thread of the engine's own."""
+        assert self._thread is None
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        self._thread = threading.Thread(target=self._run, name="strata-engine", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step now running; whoever still waits gets a FailedEvent."""
+        with self._bell:
+            self._stopping = True
+            self._bell.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def turn(self) -> bool:
+        """One round: take messages, compute a step, tell. Whether any sequence still lives."""
+        with self._bell:
+            messages, self._box = self._box, []
+        told: list[Told] = []
+        for message in messages:
+            told += message(self.core)
+        if self.core.busy:
+            told += self.core.step()
+        self._tell(told)
+        return self.core.busy
+
+    def _run(self) -> None:
+        message = "the server is shutting down"
+        try:
+            while self._sleep():
+                before = self.core.counters.steps
+                busy = self.turn()
+                if busy and self.core.counters.steps == before and not self._box:
+                    time.sleep(_STUCK_S)
+        except Exception as error:
+            _log.exception("the engine stopped")
+            message = self.error = f"the engine stopped: {type(error).__name__}: {error}"
+        finally:
+            self._close(message)
+
+    def _sleep(self) -> bool:
+        """Wait until there is something to do; False when it is time to end."""
+        with self._bell:
+            while not (self._box or self.core.busy or self._stopping):
+                self._bell.wait()
+            return not self._stopping
+
+    def _close(self, message: str) -> None:
+        """Tell everyone who still waits that no answer will come."""
+        with self._bell:
+            self._stopping = True
+            self._box.clear()
+            asked, self._asked = self._asked, set()
+            waiting = list(self._alive.items())
+        for future in asked:
+            future.cancel()
+        self._tell([(outlet, FailedEvent(name, message, 503)) for name, outlet in waiting])
+
+    # -------------------------------------------------------------- inside
+
+    def _leave_message(self, message: Callable[[Core], list[Told]]) -> None:
+        self._box.append(message)
+        self._bell.notify()
+
+    def _check_open(self) -> None:
+        if self.error is not None or self._stopping:
+            raise RequestError(self.error or "the server is shutting down", status=503)
+
+    def _retry_after(self) -> int:
+        """Seconds until a place in the queue should be free: a row's mean time over the rows."""
+        mean = self.core.journal.mean_s or 1.0
+        return max(1, min(_LONGEST_RETRY_S, math.ceil(mean / self._settings.batch)))
+
+    def _tell(self, told: list[Told]) -> None:
+        ended = [e.request_id for _, e in told if isinstance(e, DoneEvent | FailedEvent)]
+        if ended:
+            with self._bell:
+                for name in ended:
+                    self._alive.pop(name, None)
+        if told:
+            send_all(told)
+
+    def _events(self, request_id: str, outlet: QueueOutlet) -> Iterator[Event]:
+        try:
+            while True:
+                event = outlet.events.get()
+                yield event
+                if isinstance(event, DoneEvent | FailedEvent):
+                    return
+        finally:
+            self.cancel(request_id)

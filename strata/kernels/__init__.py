@@ -1,0 +1,42 @@
+"""Kernels: the arithmetic of a step, in interchangeable implementations.
+
+`choose` picks one for the process; the rest of the program builds ops from it and
+runs programs. The reference is the specification, the native one is fast and gives
+a row the same bits whatever shares its step.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+
+from strata.kernels.program import Kernels, Op, Program
+from strata.kernels.reference import ReferenceKernels
+from strata.types import Backend, ConfigError
+
+__all__ = ["Kernels", "Op", "Program", "choose"]
+
+
+def choose(mode: Backend, device: str, threads: int, isa: str | None = None) -> Kernels:
+    """The implementation for a device; `isa` forces a native instruction set.
+
+    Also sets torch's thread count, since both share one pool of threads. AUTO is
+    native where the extension was built. Raises ConfigError for what cannot run.
+    """
+    if device != "cpu":
+        raise ConfigError(f"there are no kernels for the device {device!r}; use --device cpu")
+    if threads < 1:
+        raise ConfigError(f"--threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)
+    built = importlib.util.find_spec("strata.kernels._cpu") is not None
+    if mode is Backend.REFERENCE or (mode is Backend.AUTO and not built):
+        return ReferenceKernels()
+    if not built:
+        raise ConfigError(
+            "the native kernels were not built: reinstall strata with a C++20 compiler, "
+            "or use --kernels reference"
+        )
+    from strata.kernels.native import NativeKernels
+
+    return NativeKernels(threads, isa)

@@ -1,0 +1,245 @@
+#include "attention.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "activations.h"
+#include "rows.h"
+#include "slices.h"
+
+namespace strata {
+
+namespace {
+
+constexpr int kTokens = 256;     // of a block
+constexpr int kRows = 64;        // of a block that a slice takes at a time
+constexpr int kQueries = 48;     // of a tile: enough to pay for widening its keys
+constexpr float kLog2e = 1.44269504f;
+
+size_t line(size_t floats) { return (floats + 15) / 16 * 16; }
+
+}  // namespace
+
+// What a block of tokens needs, as one thread sees it.
+struct Attention::Work {
+  Work(const Attention& op, const Step& step, Carver& carver, int first, int id, int threads)
+      : step(step),
+        first(first),
+        tokens(std::min(kTokens, step.count - first)),
+        tiling(step, first, tokens, op.tile_tokens_, op.weights_.kv_heads, threads),
+        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k, &op.weights_.v}),
+        mixed_in(carver, tokens, id, threads, {&op.weights_.o}) {
+    const AttentionWeights& w = op.weights_;
+    in_tiles = slice_tiles(w.q, tiles_of(w.q) + tiles_of(w.k) + tiles_of(w.v), threads);
+    out_tiles = slice_tiles(w.o, tiles_of(w.o), threads);
+    stride = w.q.n + w.k.n + w.v.n;
+    projected = carver.take<float>(static_cast<size_t>(tokens) * stride);
+    mixed = carver.take<float>(static_cast<size_t>(tokens) * w.o.k);
+    pending = carver.take<std::atomic<int>>(tiling.counters());
+    take_partials(carver, w.head_dim, op.group_);
+    take_own(carver, w, op.group_ * op.tile_tokens_, id, threads);
+  }
+
+  void take_partials(Carver& carver, int head_dim, int group) {
+    size_t rows = static_cast<size_t>(tiling.partials()) * group;
+    partial = {carver.take<float>(rows * sums_stride(head_dim)), carver.take<float>(rows),
+               carver.take<float>(rows)};
+  }
+
+  void take_own(Carver& carver, const AttentionWeights& w, int rows, int id, int threads) {
+    size_t sums = line(static_cast<size_t>(rows) * sums_stride(w.head_dim));
+    size_t product = static_cast<size_t>(out_tiles) * tile_rows() * std::min(tokens, kRows);
+    size_t single = line(std::max<size_t>({product, static_cast<size_t>(w.o.n),
+                                           static_cast<size_t>(w.head_dim)}));
+    size_t queries_floats = line(static_cast<size_t>(rows) * w.head_dim);
+    size_t row_floats = line(rows);
+    size_t attend_floats = line(attend_scratch(rows, w.head_dim));
+    size_t each = single + queries_floats + 2 * sums + 5 * row_floats + attend_floats;
+    float* all = carver.take<float>(each * threads);
+    if (!all) return;
+    float* next = all + each * id;
+    auto take = [&](size_t floats) {
+      float* piece = next;
+      next += floats;
+      return piece;
+    };
+    own = take(single);
+    queries = take(queries_floats);
+    running = {take(sums), take(row_floats), take(row_floats)};
+    part = {take(sums), take(row_floats), take(row_floats)};
+    seen = reinterpret_cast<int*>(take(row_floats));
+    scratch = take(attend_floats);
+  }
+
+  const Step& step;
+  int first, tokens;
+  Tiling tiling;
+  Activations in, mixed_in;
+  int in_tiles, out_tiles;     // of a slice
+  int stride;                  // of projected: queries, keys, values of a token
+  float* projected;            // [tokens, stride]
+  float* mixed;                // [tokens, heads * head_dim]
+  std::atomic<int>* pending;   // segments left of each (tile, key head)
+  Sums partial;                // of every segment, where they are split
+
+  // The thread's own.
+  float* own = nullptr;        // one row, or a part of a product
+  float* queries = nullptr;
+  int* seen = nullptr;
+  Sums running{}, part{};
+  float* scratch = nullptr;
+};
+
+Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory)
+    : weights_(weights),
+      memory_(memory),
+      group_(weights.heads / weights.kv_heads),
+      tile_tokens_(std::max(1, kQueries / group_)) {}
+
+void Attention::prepare(const Step& step) const { weights_.rope->reach(step.last); }
+
+size_t Attention::scratch(const Step& step, int threads) const {
+  size_t most = 0;
+  for (int first = 0; first < step.count; first += kTokens) {
+    Carver carver(nullptr);
+    Work(*this, step, carver, first, 0, threads);
+    most = std::max(most, carver.used());
+  }
+  return most;
+}
+
+void Attention::run(const Member& member, const Step& step, std::byte* scratch) const {
+  for (int first = 0; first < step.count; first += kTokens) {
+    Carver carver(scratch);
+    block(member, Work(*this, step, carver, first, member.id(), member.size()));
+  }
+}
+
+void Attention::block(const Member& member, const Work& work) const {
+  const int heads = weights_.kv_heads;
+  project(member, work);
+  if (!work.tiling.single())
+    member.share(work.tokens, [&](int token) {
+      for (int head = 0; head < heads; ++head) write(work, work.first + token, head);
+    });
+  member.share(work.tiling.items(), [&](int index) { attend(work, work.tiling.item(index)); });
+
+  const Linear& o = weights_.o;
+  prepare_rows(member, work.tokens, [&](int row) {
+    work.mixed_in.set(row, work.mixed + static_cast<size_t>(row) * o.k);
+  });
+  float* x = work.step.x + static_cast<size_t>(work.first) * o.n;
+  member.share(slice_count(o, work.out_tiles), [&](int task) {
+    Slice slice = slice_at(o, work.out_tiles, task);
+    for (int row = 0; row < work.tokens; row += kRows)
+      add_product(slice, work.mixed_in.rows_for(o, row), std::min(kRows, work.tokens - row),
+                  work.own, x + static_cast<size_t>(row) * o.n, o.n);
+  });
+}
+
+// Norm, then queries, keys and values of the block's tokens.
+void Attention::project(const Member& member, const Work& work) const {
+  const AttentionWeights& w = weights_;
+  const float* x = work.step.x + static_cast<size_t>(work.first) * w.o.n;
+  prepare_rows(member, work.tokens, [&](int row) {
+    row_kernels().rms_norm(x + static_cast<size_t>(row) * w.o.n, w.norm, w.eps, w.o.n, work.own);
+    work.in.set(row, work.own);
+  });
+  if (member.id() == 0)
+    for (int i = 0; i < work.tiling.counters(); ++i)
+      work.pending[i].store(work.tiling.segments_of(i), std::memory_order_relaxed);
+  const Linear* parts[] = {&w.q, &w.k, &w.v};
+  const int offsets[] = {0, w.q.n, w.q.n + w.k.n};
+  int counts[3], total = 0;
+  for (int i = 0; i < 3; ++i) total += counts[i] = slice_count(*parts[i], work.in_tiles);
+  member.share(total, [&](int task) {
+    int i = 0;
+    while (task >= counts[i]) task -= counts[i++];
+    Slice slice = slice_at(*parts[i], work.in_tiles, task);
+    multiply_slice(slice, work.in.rows_for(*parts[i], 0), work.tokens,
+                   work.projected + offsets[i] + slice.first, work.stride);
+  });
+}
+
+// Norm and rotation of one head's query or key, in place.
+void Attention::turn(float* vector, const float* norm, int position) const {
+  const RowKernels& kernels = row_kernels();
+  const Rope& rope = *weights_.rope;
+  if (norm) kernels.rms_norm(vector, norm, weights_.eps, weights_.head_dim, vector);
+  kernels.rotate(vector, rope.cosines(position), rope.sines(position), rope.pairs());
+}
+
+// Puts the key and value of one head of a token into its page.
+void Attention::write(const Work& work, int token, int head) const {
+  const int slot = work.step.write_slots[token];
+  if (slot < 0) return;
+  const int dim = weights_.head_dim, block = memory_.block;
+  const size_t page = static_cast<size_t>(slot / block), at = static_cast<size_t>(slot % block);
+  const size_t offset = static_cast<size_t>(head) * dim * block;
+  const float* k = work.projected + static_cast<size_t>(token - work.first) * work.stride +
+                   weights_.q.n + head * dim;
+  std::copy(k, k + dim, work.own);
+  turn(work.own, weights_.k_norm, work.step.positions[token]);
+  const RowKernels& kernels = row_kernels();
+  kernels.narrow(work.own, dim, memory_.k + page * memory_.k_page + offset + at, block);
+  kernels.narrow(k + weights_.k.n, dim, memory_.v + page * memory_.v_page + offset + at * dim, 1);
+}
+
+void Attention::load_queries(const Work& work, const Item& item) const {
+  const int dim = weights_.head_dim;
+  for (int t = 0; t < item.tile.count; ++t) {
+    const int token = item.tile.first + t;
+    const int position = work.step.positions[token];
+    const float* q = work.projected + static_cast<size_t>(token - work.first) * work.stride +
+                     static_cast<size_t>(item.head) * group_ * dim;
+    for (int g = 0; g < group_; ++g) {
+      const int row = t * group_ + g;
+      float* into = work.queries + static_cast<size_t>(row) * dim;
+      std::copy(q + g * dim, q + (g + 1) * dim, into);
+      turn(into, weights_.q_norm, position);
+      row_kernels().multiply(into, weights_.scale * kLog2e, dim);
+      work.seen[row] = position + 1;
+    }
+  }
+}
+
+void Attention::attend(const Work& work, const Item& item) const {
+  const int dim = weights_.head_dim, segments = item.tile.segments;
+  const int first = item.segment < 0 ? 0 : item.segment;
+  const int end = item.segment < 0 ? segments : first + 1;
+  if (work.tiling.single() && end == segments) write(work, item.tile.first, item.head);
+  load_queries(work, item);
+
+  const int rows = item.tile.count * group_;
+  const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
+  const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
+                  work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
+                  memory_.block, dim};
+  const Queries queries{work.queries, work.seen, rows};
+  const int last = work.seen[rows - 1];
+  const RowKernels& kernels = row_kernels();
+  Sums sums = item.segment < 0 ? work.running : partial_sums(work, item, item.segment);
+  kernels.attend(keys, queries, first, last, work.scratch, sums);
+  for (int segment = first + 1; segment < end; ++segment) {
+    kernels.attend(keys, queries, segment, last, work.scratch, work.part);
+    kernels.merge(sums, work.part, queries, segment, dim);
+  }
+  if (item.segment >= 0) {
+    // The last one to finish merges, in the segments' order.
+    if (work.pending[item.counter].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    sums = partial_sums(work, item, 0);
+    for (int segment = 1; segment < segments; ++segment)
+      kernels.merge(sums, partial_sums(work, item, segment), queries, segment, dim);
+  }
+  float* y = work.mixed + static_cast<size_t>(item.tile.first - work.first) * weights_.o.k +
+             static_cast<size_t>(item.head) * group_ * dim;
+  kernels.finish(sums, rows, group_, dim, y, weights_.o.k);
+}
+
+Sums Attention::partial_sums(const Work& work, const Item& item, int segment) const {
+  size_t row = (static_cast<size_t>(item.partial) + segment * item.tile.count) * group_;
+  return {work.partial.out + row * sums_stride(weights_.head_dim), work.partial.top + row,
+          work.partial.total + row};
+}
+
+}  // namespace strata

@@ -1,0 +1,60 @@
+// The attention layer over paged keys and values: x += o(attend(q, k, v)), from norm(x).
+//
+// A step's tokens are taken in blocks. In a block all keys are written before any
+// query reads; a query then sees the keys of its sequence up to its own position,
+// which are the same bytes whether this step wrote them or an earlier one.
+// Invariant: nothing at or beyond the largest position of a tile of queries is read.
+#pragma once
+#include <memory>
+
+#include "linear.h"
+#include "program.h"
+#include "rope.h"
+#include "tiles.h"
+
+namespace strata {
+
+struct AttentionWeights {
+  const float* norm;  // [hidden]
+  float eps;
+  Linear q, k, v, o;
+  const float* q_norm;  // [head_dim] or null
+  const float* k_norm;
+  int heads, kv_heads, head_dim;
+  float scale;
+  std::shared_ptr<Rope> rope;
+};
+
+// One layer's keys and values in the arena: [pages, kv_heads, ...] of halves (rows.h).
+struct PagedMemory {
+  uint16_t* k;
+  uint16_t* v;
+  size_t k_page, v_page;  // halves from page to page
+  int block;
+};
+
+class Attention : public Op {
+ public:
+  Attention(const AttentionWeights& weights, const PagedMemory& memory);
+  int width() const override { return weights_.o.n; }
+  void prepare(const Step& step) const override;
+  size_t scratch(const Step& step, int threads) const override;
+  void run(const Member& member, const Step& step, std::byte* scratch) const override;
+
+ private:
+  struct Work;
+  void block(const Member& member, const Work& work) const;
+  void project(const Member& member, const Work& work) const;
+  void write(const Work& work, int token, int head) const;
+  void turn(float* vector, const float* norm, int position) const;
+  void attend(const Work& work, const Item& item) const;
+  void load_queries(const Work& work, const Item& item) const;
+  Sums partial_sums(const Work& work, const Item& item, int segment) const;
+
+  AttentionWeights weights_;
+  PagedMemory memory_;
+  int group_;        // query heads of a key head
+  int tile_tokens_;  // of a tile of queries
+};
+
+}  // namespace strata

@@ -1,0 +1,71 @@
+#include "head.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "activations.h"
+#include "rows.h"
+#include "slices.h"
+
+namespace strata {
+
+namespace {
+
+constexpr int kTokens = 256;  // of a block
+
+struct HeadWork {
+  HeadWork(const Linear& weight, Carver& carver, int tokens, int id, int threads)
+      : in(carver, tokens, id, threads, {&weight}) {
+    size_t stride = (static_cast<size_t>(weight.k) + 15) / 16 * 16;
+    float* all = carver.take<float>(stride * threads);
+    normed = all ? all + stride * id : nullptr;
+  }
+  Activations in;
+  float* normed;  // the thread's
+};
+
+}  // namespace
+
+void Embed::prepare(const Step& step) const {
+  for (int t = 0; t < step.count; ++t)
+    if (step.tokens[t] < 0 || step.tokens[t] >= rows_)
+      throw std::out_of_range("token " + std::to_string(step.tokens[t]) +
+                              " is not in the vocabulary");
+}
+
+void Embed::run(const Member& member, const Step& step, std::byte*) const {
+  const size_t bytes = row_bytes(format_, width_);
+  member.share(step.count, [&](int t) {
+    dequantise_row(format_, table_ + bytes * step.tokens[t], width_,
+                   step.x + static_cast<size_t>(t) * width_);
+  });
+}
+
+size_t Head::scratch(const Step& step, int threads) const {
+  Carver carver(nullptr);
+  HeadWork(weights_.weight, carver, std::min(step.sampled, kTokens), 0, threads);
+  return carver.used();
+}
+
+void Head::run(const Member& member, const Step& step, std::byte* scratch) const {
+  const Linear& weight = weights_.weight;
+  const int tiles = slice_tiles(weight, tiles_of(weight), member.size());
+  for (int first = 0; first < step.sampled; first += kTokens) {
+    Carver carver(scratch);
+    int tokens = std::min(kTokens, step.sampled - first);
+    HeadWork work(weight, carver, tokens, member.id(), member.size());
+    prepare_rows(member, tokens, [&](int row) {
+      const float* x = step.x + static_cast<size_t>(step.sample[first + row]) * weight.k;
+      row_kernels().rms_norm(x, weights_.norm, weights_.eps, weight.k, work.normed);
+      work.in.set(row, work.normed);
+    });
+    float* logits = step.logits + static_cast<size_t>(first) * weight.n;
+    member.share(slice_count(weight, tiles), [&](int task) {
+      Slice slice = slice_at(weight, tiles, task);
+      multiply_slice(slice, work.in.rows_for(weight, 0), tokens, logits + slice.first, weight.n);
+    });
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,84 @@
+#include "mlp.h"
+
+#include <algorithm>
+
+#include "activations.h"
+#include "rows.h"
+#include "slices.h"
+
+namespace strata {
+
+namespace {
+constexpr int kTokens = 256;  // of a block
+constexpr int kRows = 64;     // of a block that a slice takes at a time
+}  // namespace
+
+struct Mlp::Work {
+  Work(const MlpWeights& w, Carver& carver, int tokens, int id, int threads)
+      : tokens(tokens),
+        wide_tiles(slice_tiles(w.gate, tiles_of(w.gate), threads)),
+        down_tiles(slice_tiles(w.down, tiles_of(w.down), threads)),
+        in(carver, tokens, id, threads, {&w.gate, &w.up}),
+        inner(carver, tokens, id, threads, {&w.down}),
+        gated(carver.take<float>(static_cast<size_t>(tokens) * w.gate.n)) {
+    size_t columns = static_cast<size_t>(std::max(wide_tiles, down_tiles)) * tile_rows();
+    size_t own_floats = std::max<size_t>(columns * std::min(tokens, kRows), w.gate.k);
+    own_floats = (own_floats + 15) / 16 * 16;
+    float* all = carver.take<float>(own_floats * threads);
+    own = all ? all + own_floats * id : nullptr;
+  }
+  int tokens;
+  int wide_tiles, down_tiles;  // of a slice
+  Activations in, inner;
+  float* gated;  // [tokens, gate.n]
+  float* own;    // the thread's: a normed row, or its part of a product
+};
+
+size_t Mlp::scratch(const Step& step, int threads) const {
+  Carver carver(nullptr);
+  Work(weights_, carver, std::min(step.count, kTokens), 0, threads);
+  return carver.used();
+}
+
+void Mlp::run(const Member& member, const Step& step, std::byte* scratch) const {
+  for (int first = 0; first < step.count; first += kTokens) {
+    Carver carver(scratch);
+    int tokens = std::min(kTokens, step.count - first);
+    Work work(weights_, carver, tokens, member.id(), member.size());
+    block(member, step.x + static_cast<size_t>(first) * width(), work);
+  }
+}
+
+void Mlp::block(const Member& member, float* x, const Work& work) const {
+  const MlpWeights& w = weights_;
+  const RowKernels& kernels = row_kernels();
+  const int inner = w.gate.n, hidden = width(), tokens = work.tokens;
+  prepare_rows(member, tokens, [&](int row) {
+    kernels.rms_norm(x + static_cast<size_t>(row) * hidden, w.norm, w.eps, hidden, work.own);
+    work.in.set(row, work.own);
+  });
+  member.share(slice_count(w.gate, work.wide_tiles), [&](int task) {
+    Slice gate = slice_at(w.gate, work.wide_tiles, task);
+    Slice up = slice_at(w.up, work.wide_tiles, task);
+    const int columns = gate.part.n;
+    for (int row = 0; row < tokens; row += kRows) {
+      int rows = std::min(kRows, tokens - row);
+      float* gated = work.gated + static_cast<size_t>(row) * inner + gate.first;
+      multiply_slice(gate, work.in.rows_for(w.gate, row), rows, gated, inner);
+      multiply_slice(up, work.in.rows_for(w.up, row), rows, work.own, columns);
+      for (int r = 0; r < rows; ++r)
+        kernels.silu_mul(gated + static_cast<size_t>(r) * inner, work.own + r * columns, columns);
+    }
+  });
+  prepare_rows(member, tokens, [&](int row) {
+    work.inner.set(row, work.gated + static_cast<size_t>(row) * inner);
+  });
+  member.share(slice_count(w.down, work.down_tiles), [&](int task) {
+    Slice down = slice_at(w.down, work.down_tiles, task);
+    for (int row = 0; row < tokens; row += kRows)
+      add_product(down, work.inner.rows_for(w.down, row), std::min(kRows, tokens - row), work.own,
+                  x + static_cast<size_t>(row) * hidden, hidden);
+  });
+}
+
+}  // namespace strata

@@ -1,0 +1,99 @@
+// Python's view of the ops and programs: addresses as integers, the GIL released.
+//
+// Nothing here owns weights or pages; the caller keeps them where they are for as
+// long as an op that was given their address lives.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "attention.h"
+#include "head.h"
+#include "mlp.h"
+#include "program.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace strata;
+
+namespace {
+
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::device::cpu, nb::c_contig>;
+
+const float* floats(uintptr_t address) { return reinterpret_cast<const float*>(address); }
+
+std::shared_ptr<Op> embed(int format, uintptr_t table, int rows, int width) {
+  return std::make_shared<Embed>(format, reinterpret_cast<const std::byte*>(table), rows, width);
+}
+
+std::shared_ptr<Op> attention(uintptr_t norm, float eps, const std::vector<Linear>& qkvo,
+                              uintptr_t q_norm, uintptr_t k_norm, const std::vector<int>& heads,
+                              float scale, std::shared_ptr<Rope> rope,
+                              const std::vector<uintptr_t>& pages,
+                              const std::vector<size_t>& page_halves, int block) {
+  AttentionWeights weights{floats(norm), eps, qkvo.at(0), qkvo.at(1), qkvo.at(2), qkvo.at(3),
+                           floats(q_norm), floats(k_norm), heads.at(0), heads.at(1), heads.at(2),
+                           scale, std::move(rope)};
+  PagedMemory memory{reinterpret_cast<uint16_t*>(pages.at(0)),
+                     reinterpret_cast<uint16_t*>(pages.at(1)), page_halves.at(0),
+                     page_halves.at(1), block};
+  return std::make_shared<Attention>(weights, memory);
+}
+
+std::shared_ptr<Op> mlp(uintptr_t norm, float eps, const Linear& gate, const Linear& up,
+                        const Linear& down) {
+  return std::make_shared<Mlp>(MlpWeights{floats(norm), eps, gate, up, down});
+}
+
+std::shared_ptr<Op> head(uintptr_t norm, float eps, const Linear& weight) {
+  return std::make_shared<Head>(HeadWeights{floats(norm), eps, weight});
+}
+
+std::shared_ptr<Program> program(const std::vector<std::shared_ptr<Op>>& ops, int threads) {
+  return std::make_shared<Program>(
+      std::vector<std::shared_ptr<const Op>>(ops.begin(), ops.end()), threads);
+}
+
+void run(Program& program, const Ints& tokens, const Ints& positions, const Ints& row_starts,
+         const Table& page_table, const Ints& write_slots, const Ints& sample, uintptr_t logits) {
+  Step step{};
+  step.count = static_cast<int>(tokens.shape(0));
+  step.rows = static_cast<int>(row_starts.shape(0)) - 1;
+  step.sampled = static_cast<int>(sample.shape(0));
+  step.blocks = static_cast<int>(page_table.shape(1));
+  if (static_cast<int>(positions.shape(0)) != step.count ||
+      static_cast<int>(write_slots.shape(0)) != step.count || step.rows < 0 ||
+      static_cast<int>(page_table.shape(0)) != step.rows)
+    throw std::invalid_argument("the arrays of a plan do not fit each other");
+  step.tokens = tokens.data();
+  step.positions = positions.data();
+  step.row_starts = row_starts.data();
+  step.page_table = page_table.data();
+  step.write_slots = write_slots.data();
+  step.sample = sample.data();
+  step.logits = reinterpret_cast<float*>(logits);
+  nb::gil_scoped_release unlocked;
+  program.run(step);
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& m) {
+  nb::class_<Op>(m, "Op", "One operation of a step; owns nothing that it was given.");
+  nb::class_<Rope>(m, "Rope", "Cosines and sines of positions, shared by layers.")
+      .def(nb::init<std::vector<float>, float>(), "frequencies"_a, "magnitude"_a);
+  nb::class_<Program>(m, "Program", "Ops run in order by one call.")
+      .def("run", &run, "tokens"_a, "positions"_a, "row_starts"_a, "page_table"_a,
+           "write_slots"_a, "sample"_a, "logits"_a,
+           "One step; logits is the address of float32 [m, vocabulary].");
+  m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "width"_a);
+  m.def("attention", &attention, "norm"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "heads"_a,
+        "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a,
+        "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0.");
+  m.def("mlp", &mlp, "norm"_a, "eps"_a, "gate"_a, "up"_a, "down"_a);
+  m.def("head", &head, "norm"_a, "eps"_a, "weight"_a);
+  m.def("program", &program, "ops"_a, "threads"_a);
+}

@@ -1,0 +1,80 @@
+// The arithmetic of the layers that is not a matrix product: one table of functions
+// per instruction set.
+//
+// Each function works on one token's row or on one tile of queries, knows nothing of
+// threads, and gives the same bits for a row whatever stands beside it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace strata {
+
+// Keys are scored in segments on absolute boundaries: segment i holds the keys
+// [i * kSegment, (i + 1) * kSegment) of a sequence. A segment is summed by itself and
+// segments are merged in ascending order, whoever computed them.
+inline constexpr int kSegment = 256;
+// Keys that are widened to float together.
+inline constexpr int kKeyTile = 64;
+inline constexpr int kMaxHeadDim = 256;
+
+// Keys and values of one key head of one sequence, in its pages.
+// In a page a key head's keys lie transposed, [head_dim, block], so that one vector
+// holds the same component of neighbouring keys; its values lie [block, head_dim].
+struct Keys {
+  const uint16_t* k;     // halves, page 0
+  const uint16_t* v;
+  size_t k_page;         // halves from page to page
+  size_t v_page;
+  const int32_t* pages;  // page of each block of the sequence
+  int block;             // keys in a page
+  int head_dim;
+};
+
+// Queries of one tile: `rows` of them, scaled by scale * log2(e).
+struct Queries {
+  const float* q;   // [rows, head_dim]
+  const int* seen;  // [rows] keys that the row may see, counted from the sequence's start
+  int rows;
+};
+
+// Softmax-weighted sums that are not yet divided: out [rows, sums_stride], with the
+// largest score `top` and the sum of weights `total` of each row.
+struct Sums {
+  float* out;
+  float* top;
+  float* total;
+};
+
+struct RowKernels {
+  // out = x / sqrt(mean(x^2) + eps) * weight; out may be x.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
+  // x += y
+  void (*add)(float* x, const float* y, int n);
+  // gate = gate * sigmoid(gate) * up
+  void (*silu_mul)(float* gate, const float* up, int n);
+  // Rotates the pairs (i, i + pairs) of a head in place.
+  void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
+  void (*multiply)(float* x, float factor, int n);
+  // float -> half, to nearest even, kept finite; `step` halves from one to the next.
+  void (*narrow)(const float* x, int n, uint16_t* out, size_t step);
+
+  // One segment for a tile of queries: the keys of `segment` below `last`.
+  void (*attend)(const Keys&, const Queries&, int segment, int last, float* scratch, Sums part);
+  // into = into (+) part, for the rows that see any key of the part's segment.
+  void (*merge)(Sums into, Sums part, const Queries&, int segment, int head_dim);
+  // out / total -> y: `heads` consecutive heads of a token, `ldy` floats from token to token.
+  void (*finish)(Sums sums, int rows, int heads, int head_dim, float* y, size_t ldy);
+};
+
+// Floats from one row of Sums::out to the next: a multiple of every register width.
+constexpr int sums_stride(int head_dim) { return (head_dim + 15) / 16 * 16; }
+// Floats of scratch that `attend` needs.
+constexpr size_t attend_scratch(int rows, int head_dim) {
+  return static_cast<size_t>(rows) * kSegment +
+         static_cast<size_t>(kKeyTile) * sums_stride(head_dim);
+}
+
+// The table of the instruction set in use (isa.h).
+const RowKernels& row_kernels();
+
+}  // namespace strata

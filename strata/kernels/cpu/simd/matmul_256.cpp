@@ -1,0 +1,160 @@
+// Products with weights in super-blocks of 256: Q4_K, Q5_K, Q6_K.
+//
+// Per super-block, row and output: exact integer sums, scales included, then
+//   Q4_K, Q5_K   y = fma(fma(-t, dmin, i * d_w), d_x, y)    i = sum s q x, t = sum t x
+//   Q6_K         y = fma(i * d_w, d_x, y)                   i = sum s (q - 32) x
+#include "layout.h"
+#include "simd/matmul.h"
+
+namespace strata::STRATA_ISA {
+
+namespace {
+
+constexpr int kUnit = 4 * kRows;
+constexpr int kHalves = 2 * kRows;
+
+template <int MR>
+STRATA_INLINE const Act256& act(const uint8_t* const (&rows)[MR], int m, size_t at) {
+  return *reinterpret_cast<const Act256*>(rows[m] + at);
+}
+
+// Sub-blocks 2 c and 2 c + 1 of Q4_K and Q5_K: low and high nibbles of eight units.
+template <bool fifth, int c, int MR>
+STRATA_INLINE void sub_blocks(const uint8_t* block, const uint8_t* const (&rows)[MR], size_t at,
+                              I (&total)[MR]) {
+  constexpr int bits = fifth ? 5 : 4;
+  const uint8_t* fifths = block + 5 * kUnit;
+  const uint8_t* units = block + (fifth ? 13 : 5) * kUnit + c * 8 * kUnit;
+  STRATA_UNROLL for (int high = 0; high < 2; ++high) {
+    ScaledDot<bits, 8> dot[MR];
+    STRATA_UNROLL for (int u = 0; u < 8; ++u) {
+      const U both = u_load(units + u * kUnit);
+      U w = high ? u_high(both) : u_low(both);
+      if constexpr (fifth) {
+        const U more = u_load(fifths + u * kUnit);
+        w = high ? u_fifth<2 * c + 1>(w, more) : u_fifth<2 * c>(w, more);
+      }
+      STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+        dot[m].step(u, w, x_all(act(rows, m, at).q + 64 * c + 32 * high + 4 * u));
+      }
+    }
+    const S s = s_unsigned(block + kUnit + (2 * c + high) * kRows);
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) dot[m].add_to(total[m], s);
+  }
+}
+
+template <bool fifth>
+struct SubScaled {
+  static constexpr int kFormat = fifth ? Q5_K : Q4_K;
+
+  template <int MR>
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
+                                  F (&acc)[1][MR]) {
+    I total[MR];
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
+    sub_blocks<fifth, 0, MR>(w, rows, at, total);
+    sub_blocks<fifth, 1, MR>(w, rows, at, total);
+    sub_blocks<fifth, 2, MR>(w, rows, at, total);
+    sub_blocks<fifth, 3, MR>(w, rows, at, total);
+    const F d = f_half(w), dmin = f_half(w + kHalves);
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+      const Act256& x = act(rows, m, at);
+      I t = i_zero();
+      STRATA_UNROLL for (int j = 0; j < 4; ++j) {
+        t = p_dot(t, p_unsigned(w + 3 * kUnit + j * kHalves), x_all(x.sum32 + 2 * j));
+      }
+      const F value = f_fnma(f_from(t), dmin, f_mul(f_from(total[m]), d));
+      acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
+      KEEP(acc[0][m]);
+    }
+  }
+};
+
+// Group g (0..3) of half h of Q6_K: 32 weights, two sub-blocks of 16.
+template <int h, int g, int MR>
+STRATA_INLINE void sixteens(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
+                            I (&total)[MR]) {
+  const uint8_t* units = w + (5 + 16 * h + 8 * (g % 2)) * kUnit;
+  const uint8_t* more = w + (37 + 8 * h) * kUnit;
+  const P pair = p_signed(w + kUnit + (4 * h + g) * kHalves);
+  STRATA_UNROLL for (int part = 0; part < 2; ++part) {
+    ScaledDot<6, 4> dot[MR];
+    STRATA_UNROLL for (int u = 0; u < 4; ++u) {
+      const U both = u_load(units + (4 * part + u) * kUnit);
+      const U low = g < 2 ? u_low(both) : u_high(both);
+      const U q = u_two<g>(low, u_load(more + (4 * part + u) * kUnit));
+      STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+        dot[m].step(u, q, x_all(act(rows, m, at).q + 128 * h + 32 * g + 16 * part + 4 * u));
+      }
+    }
+    const S s = part ? s_of<1>(pair) : s_of<0>(pair);
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) dot[m].add_to(total[m], s);
+  }
+}
+
+struct Sixteens {
+  static constexpr int kFormat = Q6_K;
+
+  template <int MR>
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
+                                  F (&acc)[1][MR]) {
+    I total[MR];
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
+    sixteens<0, 0, MR>(w, rows, at, total);
+    sixteens<0, 1, MR>(w, rows, at, total);
+    sixteens<0, 2, MR>(w, rows, at, total);
+    sixteens<0, 3, MR>(w, rows, at, total);
+    sixteens<1, 0, MR>(w, rows, at, total);
+    sixteens<1, 1, MR>(w, rows, at, total);
+    sixteens<1, 2, MR>(w, rows, at, total);
+    sixteens<1, 3, MR>(w, rows, at, total);
+    const F d = f_half(w);
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+      const Act256& x = act(rows, m, at);
+      I t = i_zero();
+      STRATA_UNROLL for (int j = 0; j < 8; ++j) {
+        t = p_dot(t, p_signed(w + kUnit + j * kHalves), x_all(x.sum16 + 2 * j));
+      }
+      const F value = f_mul(f_from(i_sub(total[m], i_shift_left<5>(t))), d);
+      acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
+      KEEP(acc[0][m]);
+    }
+  }
+};
+
+template <class Kind>
+struct Kernel256 {
+  static constexpr int kMaxRows = kRows == 16 ? 8 : 4;
+  static constexpr int tiles_at(int) { return 1; }
+
+  template <int MR, int NT>
+  static __attribute__((noinline)) void patch(const Patch patch) {
+    constexpr size_t block_bytes = size_t(block_layout(Kind::kFormat).units) * kUnit;
+    const Panel& p = *patch.panel;
+    const uint8_t* w = p.tiles + patch.tile * p.tile_bytes;
+    const uint8_t* rows[MR];
+    F acc[1][MR];
+    for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
+    const int blocks = p.k / 256;
+    for (int b = 0; b < blocks; ++b, w += block_bytes) {
+      if (MR <= 2) {
+        for (size_t i = 0; i < block_bytes; i += 64) __builtin_prefetch(w + block_bytes + i);
+      }
+      Kind::template block<MR>(w, rows, size_t(b) * sizeof(Act256), acc);
+    }
+    store<MR, 1>(patch, acc);
+  }
+};
+
+}  // namespace
+
+void multiply_256(int format, const Panel& panel) {
+  switch (format) {
+    case Q4_K: cover<Kernel256<SubScaled<false>>>(panel); break;
+    case Q5_K: cover<Kernel256<SubScaled<true>>>(panel); break;
+    default: cover<Kernel256<Sixteens>>(panel);
+  }
+}
+
+}  // namespace strata::STRATA_ISA

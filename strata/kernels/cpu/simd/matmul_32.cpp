@@ -1,0 +1,161 @@
+// Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
+//
+// Per block, row and output: an exact integer sum i, then
+//   y = fma(i * d_x, d_w, y)    and with minima    y = fma(d_x * sum(x), m, y).
+#include "layout.h"
+#include "simd/matmul.h"
+
+namespace strata::STRATA_ISA {
+
+namespace {
+
+// What tells the formats apart. kOffset is log2(offset / 8), -1 for none.
+struct KindQ8_0 {
+  static constexpr int kFormat = Q8_0, kBits = 8, kOffset = kOffsetQ8 ? 4 : -1;
+  static constexpr bool kMin = false, kFifth = false;
+};
+struct KindQ4_0 {
+  static constexpr int kFormat = Q4_0, kBits = 4, kOffset = 0;
+  static constexpr bool kMin = false, kFifth = false;
+};
+struct KindQ4_1 {
+  static constexpr int kFormat = Q4_1, kBits = 4, kOffset = -1;
+  static constexpr bool kMin = true, kFifth = false;
+};
+struct KindQ5_0 {
+  static constexpr int kFormat = Q5_0, kBits = 5, kOffset = 1;
+  static constexpr bool kMin = false, kFifth = true;
+};
+struct KindQ5_1 {
+  static constexpr int kFormat = Q5_1, kBits = 5, kOffset = -1;
+  static constexpr bool kMin = true, kFifth = true;
+};
+
+constexpr int kUnit = 4 * kRows;
+constexpr int kHalves = 2 * kRows;
+
+// Two units of a block: k = 4 p + j and k = 4 q + j, with 4 p and 4 q their places.
+struct Two {
+  U first, second;
+};
+
+template <class Kind, int p>
+STRATA_INLINE Two load_two(const uint8_t* units) {
+  if constexpr (Kind::kBits == 8) {
+    return {u_load(units + 2 * p * kUnit), u_load(units + (2 * p + 1) * kUnit)};
+  } else if constexpr (Kind::kFifth) {
+    const U bits = u_load(units), both = u_load(units + (1 + p) * kUnit);
+    return {u_fifth<p>(u_low(both), bits), u_fifth<p + 4>(u_high(both), bits)};
+  } else {
+    const U both = u_load(units + p * kUnit);
+    return {u_low(both), u_high(both)};
+  }
+}
+
+// One quarter of a block's products, for all rows and tiles of a patch.
+template <class Kind, int p, int MR, int NT>
+STRATA_INLINE void quarter(const uint8_t* const (&units)[NT], const uint8_t* const (&rows)[MR],
+                           size_t at, Dot<Kind::kBits> (&dot)[NT][MR]) {
+  constexpr int first = Kind::kBits == 8 ? 8 * p : 4 * p;
+  constexpr int second = Kind::kBits == 8 ? 8 * p + 4 : 4 * p + 16;
+  Two w[NT];
+  STRATA_UNROLL for (int t = 0; t < NT; ++t) w[t] = load_two<Kind, p>(units[t]);
+  STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+    const X x = x_all(rows[m] + at + first);
+    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].step(2 * p, w[t].first, x);
+  }
+  STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+    const X x = x_all(rows[m] + at + second);
+    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].step(2 * p + 1, w[t].second, x);
+  }
+}
+
+template <class Kind>
+STRATA_INLINE I offset(const Act32& x) {
+  if constexpr (Kind::kOffset > 0) return i_shift_left<Kind::kOffset>(i_all(x.neg8));
+  return i_all(x.neg8);
+}
+
+// header: the block's d, then m.
+template <class Kind, int MR, int NT>
+STRATA_INLINE void block(const uint8_t* const (&header)[NT], const uint8_t* const (&units)[NT],
+                         const uint8_t* const (&rows)[MR], size_t at, F (&acc)[NT][MR]) {
+  Dot<Kind::kBits> dot[NT][MR];
+  STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+    const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
+    const I neg = Kind::kOffset >= 0 ? offset<Kind>(x) : i_zero();
+    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].start(Kind::kOffset >= 0 ? &neg : nullptr);
+  }
+  quarter<Kind, 0, MR, NT>(units, rows, at, dot);
+  quarter<Kind, 1, MR, NT>(units, rows, at, dot);
+  quarter<Kind, 2, MR, NT>(units, rows, at, dot);
+  quarter<Kind, 3, MR, NT>(units, rows, at, dot);
+  STRATA_UNROLL for (int t = 0; t < NT; ++t) {
+    const F d = f_half(header[t]);
+    const F min = Kind::kMin ? f_half(header[t] + kHalves) : d;
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+      const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
+      const I neg = Kind::kOffset >= 0 ? offset<Kind>(x) : i_zero();
+      const F i = f_from(dot[t][m].sum(Kind::kOffset >= 0 ? &neg : nullptr));
+      acc[t][m] = f_fma(f_mul(i, f_all(x.d)), d, acc[t][m]);
+      if (Kind::kMin) acc[t][m] = f_fma(f_all(x.ds), min, acc[t][m]);
+      KEEP(acc[t][m]);
+    }
+  }
+}
+
+template <class Kind>
+struct Kernel32 {
+  static constexpr int kMaxRows = kRows == 16 ? 8 : 4;
+  static constexpr int tiles_at(int rows) { return kRows == 16 ? (rows <= 4 ? 2 : 1) : 1; }
+
+  template <int MR, int NT>
+  static __attribute__((noinline)) void patch(const Patch patch) {
+    constexpr BlockLayout layout = block_layout(Kind::kFormat);
+    constexpr size_t group_bytes = size_t(layout.units) * kUnit;
+    constexpr size_t block_bytes = (layout.units - 1) / layout.group * size_t(kUnit);
+    const Panel& p = *patch.panel;
+    const uint8_t *tile[NT], *rows[MR];
+    F acc[NT][MR];
+    for (int t = 0; t < NT; ++t) tile[t] = p.tiles + (patch.tile + t) * p.tile_bytes;
+    for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
+    STRATA_UNROLL for (int t = 0; t < NT; ++t) {
+      STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[t][m] = f_zero();
+    }
+    const int blocks = p.k / 32;
+    for (int b = 0; b < blocks; ++b) {
+      const int second = layout.group == 2 ? b & 1 : 0;
+      const size_t group = size_t(layout.group == 2 ? b >> 1 : b) * group_bytes;
+      const uint8_t *header[NT], *units[NT];
+      STRATA_UNROLL for (int t = 0; t < NT; ++t) {
+        header[t] = tile[t] + group + second * kHalves;
+        units[t] = tile[t] + group + kUnit + second * block_bytes;
+        if (MR <= 2) prefetch<block_bytes>(units[t]);
+      }
+      block<Kind, MR, NT>(header, units, rows, size_t(b) * sizeof(Act32), acc);
+    }
+    store<MR, NT>(patch, acc);
+  }
+
+  // Some 2.5 KB ahead: the next tiles, by the time a few hundred cycles are over.
+  template <size_t bytes>
+  STRATA_INLINE static void prefetch(const uint8_t* units) {
+    STRATA_UNROLL for (size_t i = 0; i < bytes + kHalves; i += 64) {
+      __builtin_prefetch(units + 2560 + i);
+    }
+  }
+};
+
+}  // namespace
+
+void multiply_32(int format, const Panel& panel) {
+  switch (format) {
+    case Q8_0: cover<Kernel32<KindQ8_0>>(panel); break;
+    case Q4_0: cover<Kernel32<KindQ4_0>>(panel); break;
+    case Q4_1: cover<Kernel32<KindQ4_1>>(panel); break;
+    case Q5_0: cover<Kernel32<KindQ5_0>>(panel); break;
+    default: cover<Kernel32<KindQ5_1>>(panel);
+  }
+}
+
+}  // namespace strata::STRATA_ISA

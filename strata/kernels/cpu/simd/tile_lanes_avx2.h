@@ -1,0 +1,149 @@
+// 8 lanes: AVX2, FMA, F16C. See tile_lanes.h.
+//
+// Products of 4- and 5-bit weights are summed in int16 as long as they fit:
+// |x| <= 127, so a pair of products is at most 2 * 127 * (2^bits - 1), and eight,
+// four or two pairs of 4, 5 or 6 bits stay below 2^15.
+#pragma once
+#include <immintrin.h>
+
+#define KEEP(x) asm volatile("" : "+x"(x))
+
+namespace strata::avx2 {
+
+inline constexpr int kRows = 8;
+inline constexpr bool kOffsetQ8 = false;
+using F = __m256;
+using I = __m256i;
+using U = __m256i;
+using X = __m256i;
+using P = __m256i;
+using S = __m256i;  // int32 lanes that hold the factor in both halves
+
+STRATA_INLINE F f_zero() { return _mm256_setzero_ps(); }
+STRATA_INLINE F f_all(float x) { return _mm256_set1_ps(x); }
+STRATA_INLINE F f_load(const void* p) { return _mm256_loadu_ps(static_cast<const float*>(p)); }
+STRATA_INLINE F f_half(const void* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+STRATA_INLINE F f_bf16(const void* p) {
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+STRATA_INLINE F f_mul(F a, F b) { return _mm256_mul_ps(a, b); }
+STRATA_INLINE F f_add(F a, F b) { return _mm256_add_ps(a, b); }
+STRATA_INLINE F f_fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+STRATA_INLINE F f_fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+STRATA_INLINE F f_from(I i) { return _mm256_cvtepi32_ps(i); }
+STRATA_INLINE __m256i first_lanes(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+STRATA_INLINE F f_load_some(const float* p, int n) {
+  return _mm256_maskload_ps(p, first_lanes(n));
+}
+STRATA_INLINE void f_store_some(float* p, F v, int n) {
+  _mm256_maskstore_ps(p, first_lanes(n), v);
+}
+
+STRATA_INLINE I i_zero() { return _mm256_setzero_si256(); }
+STRATA_INLINE I i_all(int32_t x) { return _mm256_set1_epi32(x); }
+template <int n>
+STRATA_INLINE I i_shift_left(I a) { return _mm256_slli_epi32(a, n); }
+STRATA_INLINE I i_sub(I a, I b) { return _mm256_sub_epi32(a, b); }
+
+STRATA_INLINE U u_load(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+STRATA_INLINE U u_low(U u) { return _mm256_and_si256(u, _mm256_set1_epi8(15)); }
+STRATA_INLINE U u_high(U u) {
+  return _mm256_and_si256(_mm256_srli_epi16(u, 4), _mm256_set1_epi8(15));
+}
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  const U moved = bit < 4 ? _mm256_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
+                          : _mm256_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(16)));
+}
+template <int pair>
+STRATA_INLINE U u_two(U low, U bits) {
+  const U moved = pair < 2 ? _mm256_slli_epi16(bits, pair < 2 ? 4 - 2 * pair : 0)
+                           : _mm256_srli_epi16(bits, pair < 2 ? 0 : 2 * pair - 4);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(48)));
+}
+STRATA_INLINE X x_all(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return _mm256_set1_epi32(four);
+}
+
+constexpr int run_of(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
+STRATA_INLINE I pair_sums(I halves) { return _mm256_madd_epi16(halves, _mm256_set1_epi16(1)); }
+
+template <int bits>
+struct Dot {
+  I total, half;
+  STRATA_INLINE void start(const I*) {}
+  STRATA_INLINE void step(int at, U u, X x) {
+    constexpr int run = run_of(bits);
+    const I products = _mm256_maddubs_epi16(u, x);
+    half = at % run == 0 ? products : _mm256_add_epi16(half, products);
+    KEEP(half);
+    if (at % run == run - 1) {
+      total = at < run ? pair_sums(half) : _mm256_add_epi32(total, pair_sums(half));
+    }
+  }
+  STRATA_INLINE I sum(const I* neg) const { return neg ? _mm256_add_epi32(total, *neg) : total; }
+};
+
+// Signed weights: |w| times x with w's sign; |w| <= 128, so a pair fits int16.
+template <>
+struct Dot<8> {
+  I total;
+  STRATA_INLINE void start(const I*) {}
+  STRATA_INLINE void step(int at, U u, X x) {
+    const I part =
+        pair_sums(_mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)));
+    total = at == 0 ? part : _mm256_add_epi32(total, part);
+    KEEP(total);
+  }
+  STRATA_INLINE I sum(const I*) const { return total; }
+};
+
+STRATA_INLINE P p_unsigned(const uint8_t* p) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+STRATA_INLINE P p_signed(const uint8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+STRATA_INLINE S s_unsigned(const uint8_t* p) {
+  const I wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16));
+}
+template <int which>
+STRATA_INLINE S s_of(P pair) {
+  const I one = which ? _mm256_srli_epi32(pair, 16)
+                      : _mm256_and_si256(pair, _mm256_set1_epi32(0xffff));
+  return _mm256_or_si256(one, _mm256_slli_epi32(one, 16));
+}
+STRATA_INLINE I p_dot(I total, P pair, X two) {
+  return _mm256_add_epi32(total, _mm256_madd_epi16(pair, two));
+}
+
+template <int bits, int steps>
+struct ScaledDot {
+  static constexpr int kRun = run_of(bits) < steps ? run_of(bits) : steps;
+  I half[steps / kRun];
+  STRATA_INLINE void step(int at, U u, X x) {
+    I& h = half[at / kRun];
+    const I products = _mm256_maddubs_epi16(u, x);
+    h = at % kRun == 0 ? products : _mm256_add_epi16(h, products);
+    KEEP(h);
+  }
+  STRATA_INLINE void add_to(I& total, S s) const {
+    STRATA_UNROLL for (int i = 0; i < steps / kRun; ++i) {
+      total = _mm256_add_epi32(total, _mm256_madd_epi16(half[i], s));
+    }
+    KEEP(total);
+  }
+};
+
+}  // namespace strata::avx2

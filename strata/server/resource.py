@@ -1,0 +1,116 @@
+"""One path of the API, and the one place where its requests end.
+
+A Resource lets a request in (guard.py), runs the method's action, turns errors into
+answers, counts, and leaves one access line without content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.types import Receive, Scope, Send
+
+from strata.server.errors import ClientGone, Refusal
+from strata.server.exchange import Exchange
+from strata.server.guard import Access, admit, identify
+from strata.server.metrics import Meters
+from strata.server.service import Lobby
+from strata.types import RequestError
+
+Action = Callable[[Exchange, str], Awaitable[None]]
+
+access_log = logging.getLogger("strata.access")
+log = logging.getLogger("strata.server")
+
+CLIENT_LEFT = 499
+PING_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What every route shares."""
+
+    lobby: Lobby
+    access: Access
+    meters: Meters
+
+
+class Resource:
+    """One path: its methods, who may use them, and what happens at the end of a request."""
+
+    def __init__(
+        self, site: Site, route: str, actions: Mapping[str, Action], *, public: bool = False
+    ) -> None:
+        self._site = site
+        self._route = route
+        self._actions = dict(actions)
+        if "GET" in actions:
+            self._actions["HEAD"] = actions["GET"]
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        exchange = Exchange(scope, receive, send, PING_S)
+        meters = self._site.meters
+        meters.open += 1
+        try:
+            await self._serve(exchange)
+        finally:
+            meters.open -= 1
+            self._close(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        try:
+            try:
+                await self._act(exchange)
+            except RequestError as error:
+                await exchange.fail(error)
+            except asyncio.CancelledError:
+                # The server is told to end and has waited long enough for this one.
+                await exchange.fail(Refusal("the server is shutting down", status=503))
+            except ClientGone:
+                raise
+            except Exception as error:
+                # The message may quote a prompt: type and place must do.
+                places = "".join(traceback.format_tb(error.__traceback__))
+                log.error("%s in %s\n%s", type(error).__name__, self._route, places)
+                await exchange.fail(Refusal("the server failed to answer", status=500))
+        except ClientGone:
+            exchange.gone = True
+
+    async def _act(self, exchange: Exchange) -> None:
+        site = self._site
+        admit(exchange, site.access)
+        action = self._actions.get(exchange.method)
+        if action is None:
+            allowed = ", ".join(sorted(self._actions))
+            raise Refusal(
+                f"{exchange.method[:20]} is not allowed here; allowed: {allowed}",
+                status=405,
+                headers=((b"allow", allowed.encode()),),
+            )
+        caller = "" if self._public else identify(exchange, site.access)
+        await action(exchange, caller)
+
+    def _close(self, exchange: Exchange) -> None:
+        seconds = time.perf_counter() - exchange.started_at
+        meters = self._site.meters
+        status = exchange.status or CLIENT_LEFT
+        meters.responses[self._route, status] += 1
+        meters.disconnects += exchange.gone
+        client = exchange.scope.get("client") or ("-",)
+        access_log.info(
+            "%s %s %s %d %.3fs%s%s",
+            client[0],
+            exchange.method if exchange.method.isalpha() else "?",
+            self._route,
+            status,
+            seconds,
+            " client left" if exchange.gone else "",
+            f" {exchange.note}" if exchange.note else "",
+        )

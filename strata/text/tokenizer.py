@@ -1,0 +1,147 @@
+"""Text to token ids and back.
+
+Ids equal those of the `tokenizers` pipeline that the model's file describes (and so
+of transformers on the same file). Decoding joins bytes: any list of ids has a decode,
+and it only depends on the ids.
+
+Where the two could differ: the library decodes a SentencePiece run of byte tokens as a
+whole, and if any of it is no UTF-8, every byte of the run becomes U+FFFD. That cannot be
+streamed. Here, as in llama.cpp, bytes are bytes, and only what is no UTF-8 is replaced.
+
+Invariants: thread safe after construction; what is cached never changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from strata.files import ModelFile
+from strata.text import vocab, vocab_folder
+from strata.text.added import AddedTokens
+from strata.text.backend import Added, Backend, Place
+from strata.text.pieces import valid
+from strata.text.segments import SegmentCache
+from strata.text.vocab import Vocabulary
+
+_CACHE_BYTES = 64 << 20
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    vocab_size: ids are below it (a model's matrices may have more rows). bos: id or None.
+    end_ids: ids that end an answer. special_ids: control tokens. named: texts of
+    bos_token, eos_token, ... for chat templates.
+    """
+
+    def __init__(self, facts: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
+        self.vocab_size = len(facts.entries)
+        self.bos = facts.bos
+        self.end_ids = facts.end_ids
+        self.special_ids = frozenset(i for i, token in facts.tokens.items() if token.special)
+        self.named: Mapping[str, str] = facts.named
+        self._facts = facts
+        self._backend = Backend(facts.base, dict(facts.tokens))
+        self._added = AddedTokens(facts.tokens)
+        self._cache = SegmentCache(cache_bytes)
+        self._bytes = [b"" if entry is None else facts.spell(entry) for entry in facts.entries]
+
+    @property
+    def added_tokens(self) -> dict[str, bool]:
+        """Text of each added token -> whether it is a control token."""
+        return {token.content: token.special for token in self._facts.tokens.values()}
+
+    # ------------------------------------------------------------- encode
+
+    def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        special: the text of control tokens stands for them; else it is plain text (added
+        tokens that are not control tokens are found either way, as transformers does with
+        `split_special_tokens`). start: the text begins the sequence, so that bos and a
+        prefix blank go before it where the model wants them; an eos never goes after it,
+        because what is encoded here is to be continued. Any text can be encoded.
+        """
+        text = valid(text)
+        place = Place.START if start else Place.INSIDE
+        ids = list(self._facts.begins) if start else []
+        if not special:
+            self._extend(ids, [(Added.USER_DEFINED, place, text)])
+            return ids
+        first, *others = self._added.cut(text)
+        self._extend(ids, [(Added.ALL, place, first), *_headed(others)])
+        return ids
+
+    def encode_rendered(self, text: str, mark: str | None) -> list[int]:
+        """Token ids of a rendered chat template, without bos unless the template wrote it.
+
+        Added tokens stand for themselves unless `mark` (one character) stands inside
+        them: it keeps a user's text plain and is removed.
+        """
+        first, *others = self._added.cut(valid(text))
+        runs: list[tuple[Added, Place, str]] = []
+        ids: list[int] = []
+        for run in [(Added.ALL, Place.START, first), *_headed(others)]:
+            if mark is None or mark not in run[2]:
+                runs.append(run)
+                continue
+            self._extend(ids, runs)
+            runs = []
+            self._extend_marked(ids, run[2], mark)
+        self._extend(ids, runs)
+        return ids
+
+    def _extend_marked(self, ids: list[int], segment: str, mark: str) -> None:
+        """Append the ids of a segment in which some added tokens are kept plain."""
+        place = Place.AFTER_TOKEN if ids else Place.START
+        for part in self._added.split(segment):
+            if isinstance(part, int):
+                ids.append(part)
+                place = Place.AFTER_TOKEN
+            else:
+                self._extend(ids, [(Added.NONE, place, part.replace(mark, ""))])
+
+    def _extend(self, ids: list[int], runs: Sequence[tuple[Added, Place, str]]) -> None:
+        """Append the ids of texts, each under its reading: remembered ones, then new ones."""
+        runs = [run for run in runs if run[2]]
+        found = [self._cache.get(run[:2], run[2]) for run in runs]
+        missing = {run for run, known in zip(runs, found, strict=True) if known is None}
+        fresh: dict[tuple[Added, Place, str], list[int]] = {}
+        for added, place in {run[:2] for run in missing}:
+            texts = [run[2] for run in missing if run[:2] == (added, place)]
+            for text, new in zip(texts, self._backend.encode(texts, added, place), strict=True):
+                fresh[added, place, text] = new
+                self._cache.put((added, place), text, new)
+        for run, known in zip(runs, found, strict=True):
+            ids.extend(fresh[run] if known is None else known)
+
+    # ------------------------------------------------------------- decode
+
+    def token_bytes(self, token: int, special: bool = False) -> bytes:
+        """The bytes of one token; b"" for control tokens (unless `special`) and unknown ids."""
+        if not 0 <= token < self.vocab_size or (token in self.special_ids and not special):
+            return b""
+        return self._bytes[token]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = False, start: bool = True) -> str:
+        """The text of token ids; what is no UTF-8 becomes U+FFFD.
+
+        start: the ids begin a text, so a prefix blank that `encode` added is taken off
+        (SentencePiece); a continuation keeps it. Ids outside the vocabulary have no text.
+        """
+        joined = b"".join(self.token_bytes(token, not skip_special) for token in ids)
+        if start and self._facts.strips:
+            joined = joined.removeprefix(b" ")
+        return joined.decode("utf-8", "replace")
+
+
+def _headed(segments: Iterable[str]) -> list[tuple[Added, Place, str]]:
+    """Readings of segments that begin with a control token: what follows it is not at the start."""
+    return [(Added.ALL, Place.START, segment) for segment in segments]
+
+
+def load(model: ModelFile) -> Tokenizer:
+    """The tokenizer of a model's file or folder. Raises ModelError."""
+    if model.kind == "gguf":
+        return Tokenizer(vocab.from_gguf(model.metadata))
+    return Tokenizer(vocab_folder.from_folder(model.path, model.metadata))

@@ -1,0 +1,139 @@
+"""The tokenizer of a Hugging Face folder: tokenizer.json and tokenizer_config.json.
+
+The pipeline is the file's own, taken as it is; this module finds out what the library
+does not say: which ids begin a text, which end an answer, and how entries spell bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from strata.text import pieces
+from strata.text.vocab import Vocabulary, end_ids
+from strata.types import ModelError
+
+
+def from_folder(folder: Path, metadata: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary of a folder. `metadata` is its ModelFile's. Raises ModelError."""
+    base = _read(folder / "tokenizer.json")
+    config = metadata.get("tokenizer_config") or {}
+    named = _named(config, base)
+    tokens = _added(base, config, named)
+    spell, strips = _spelling(base)
+    bos = _number(base, named.get("bos_token"))
+    eos = _number(base, named.get("eos_token"))
+    given = {*_stated_ends(metadata, base.get_vocab_size()), *([] if eos is None else [eos])}
+    return Vocabulary(
+        base=base,
+        tokens=tokens,
+        entries=_entries(base),
+        spell=spell,
+        begins=_begins(base, config, bos),
+        bos=bos,
+        end_ids=end_ids(given, tokens),
+        strips=strips,
+        named=named,
+    )
+
+
+def _read(path: Path) -> Tokenizer:
+    if not path.exists():
+        raise ModelError(
+            f"{path.parent} has no tokenizer.json; a folder with only tokenizer.model needs to be"
+            " saved again with transformers' save_pretrained"
+        )
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _text(value: Any) -> str | None:
+    """A token as tokenizer_config.json writes it: a string or {"content": ...}."""
+    content = value.get("content") if isinstance(value, Mapping) else value
+    return content if isinstance(content, str) else None
+
+
+def _named(config: Mapping[str, Any], base: Tokenizer) -> dict[str, str]:
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    found = {name: _text(config.get(name)) for name in names}
+    return {name: text for name, text in found.items() if text and _number(base, text) is not None}
+
+
+def _number(base: Tokenizer, text: str | None) -> int | None:
+    found: int | None = None if text is None else base.token_to_id(text)
+    return found
+
+
+def _added(
+    base: Tokenizer, config: Mapping[str, Any], named: Mapping[str, str]
+) -> dict[int, AddedToken]:
+    """The added tokens. Those that the configuration gives a role are control tokens too."""
+    lists = ("additional_special_tokens", "extra_special_tokens")
+    extra = [text for name in lists if isinstance(config.get(name), list) for text in config[name]]
+    control = {*named.values(), *(_text(value) for value in extra)}
+    tokens: dict[int, AddedToken] = base.get_added_tokens_decoder()
+    for token in tokens.values():
+        token.special = token.special or token.content in control
+    for text in named.values():
+        number = base.token_to_id(text)
+        tokens.setdefault(number, AddedToken(text, normalized=False, special=True))
+    return tokens
+
+
+def _entries(base: Tokenizer) -> list[str | None]:
+    vocab = base.get_vocab(with_added_tokens=True)
+    entries: list[str | None] = [None] * (max(vocab.values(), default=-1) + 1)
+    for text, number in vocab.items():
+        entries[number] = text
+    return entries
+
+
+def _stated_ends(metadata: Mapping[str, Any], size: int) -> Iterator[int]:
+    for name in ("generation_config", "config"):
+        stated = (metadata.get(name) or {}).get("eos_token_id")
+        for number in stated if isinstance(stated, list) else [stated]:
+            if isinstance(number, int) and 0 <= number < size:
+                yield number
+
+
+def _begins(base: Tokenizer, config: Mapping[str, Any], bos: int | None) -> tuple[int, ...]:
+    """Ids before every text: as configured, else what the post processor puts there."""
+    stated = config.get("add_bos_token")
+    if isinstance(stated, bool):
+        return (bos,) if stated and bos is not None else ()
+    with_rule = base.encode("a", add_special_tokens=True).ids
+    without = base.encode("a", add_special_tokens=False).ids
+    for at in range(len(with_rule) - len(without) + 1):
+        if with_rule[at : at + len(without)] == without:
+            return tuple(with_rule[:at])
+    return ()
+
+
+def _steps(step: Any) -> Iterator[dict[str, Any]]:
+    """A decoder's steps, sequences unfolded."""
+    if isinstance(step, dict):
+        yield step
+        for inner in step.get("decoders", ()):
+            yield from _steps(inner)
+
+
+def _spelling(base: Tokenizer) -> tuple[Callable[[str], bytes], bool]:
+    """How entries spell bytes, and whether a whole text loses one leading blank."""
+    state = None if base.decoder is None else json.loads(base.decoder.__getstate__())
+    steps = {step["type"]: step for step in _steps(state)}
+    if "ByteLevel" in steps:
+        return pieces.byte_level(), False
+    if "ByteFallback" in steps:
+        return pieces.sentencepiece, steps.get("Strip", {}).get("start", 0) > 0
+    if "Metaspace" in steps:
+        return pieces.sentencepiece, steps["Metaspace"].get("prepend_scheme") != "never"
+    raise ModelError(
+        f"the tokenizer's decoder ({', '.join(steps) or 'none'}) is not supported; supported:"
+        " byte-level BPE and SentencePiece"
+    )

@@ -1,0 +1,89 @@
+"""Running a model by hand: teacher-forced logits through pages in scrambled order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from strata.files import open_model
+from strata.kernels import choose
+from strata.memory.arena import SlotArena
+from strata.memory.layout import page_layout
+from strata.models import loader
+from strata.types import Backend, ForwardPlan
+
+BLOCK = 16
+
+
+class Bench:
+    """A model with memory of its own for one sequence of up to `length` tokens."""
+
+    def __init__(
+        self,
+        path: Path,
+        backend: str,
+        length: int = 512,
+        threads: int = 1,
+        kv_dtype: str | None = None,
+    ) -> None:
+        kernels = choose(Backend(backend), "cpu", threads)
+        kernels.kv_dtype = kv_dtype or kernels.kv_dtype
+        self.model = loader.load(open_model(path), kernels)
+        pages = -(-length // BLOCK)
+        memory = self.model.memory(BLOCK)
+        self.arena = SlotArena(pages + 3, page_layout(memory).nbytes)
+        self.model.bind(self.arena, None, BLOCK)
+        self.order = np.random.default_rng(0).permutation(pages + 3)[:pages].astype(np.int32)
+
+    def step(self, tokens: Sequence[int], start: int, sample: Iterable[int]) -> Tensor:
+        """Feed `tokens` at positions `start`...; logits of those numbered in `sample`."""
+        positions = np.arange(start, start + len(tokens), dtype=np.int32)
+        pages = self.order[: positions[-1] // BLOCK + 1]
+        plan = ForwardPlan(
+            step=0,
+            block=BLOCK,
+            tokens=np.asarray(tokens, dtype=np.int32),
+            positions=positions,
+            row_starts=np.asarray([0, len(tokens)], dtype=np.int32),
+            page_table=pages[None, :].copy(),
+            write_slots=(self.order[positions // BLOCK] * BLOCK + positions % BLOCK).astype(
+                np.int32
+            ),
+            state_slots=np.asarray([-1], dtype=np.int32),
+            sample=np.asarray(list(sample), dtype=np.int32),
+        )
+        return self.model.forward(plan).clone()
+
+    def logits(self, tokens: Sequence[int], chunk: int | None = None) -> Tensor:
+        """Logits after every token, float32 [n, vocab], read in chunks."""
+        self.arena.data.random_()  # what an earlier sequence left must not matter
+        self.arena.data.bitwise_and_(0x3F)  # (but never NaN, as no earlier sequence leaves any)
+        chunk = chunk or len(tokens)
+        parts = []
+        for start in range(0, len(tokens), chunk):
+            part = tokens[start : start + chunk]
+            parts.append(self.step(part, start, range(len(part))))
+        return torch.cat(parts)
+
+    def greedy(self, tokens: Sequence[int], count: int) -> tuple[list[int], list[float]]:
+        """A greedy continuation, and for each of its tokens the lead over the second best."""
+        out: list[int] = []
+        leads: list[float] = []
+        logits = self.step(tokens, 0, [len(tokens) - 1])
+        for i in range(count):
+            best = logits[0].topk(2)
+            out.append(int(best.indices[0]))
+            leads.append(float(best.values[0] - best.values[1]))
+            logits = self.step([out[-1]], len(tokens) + i, [0])
+        return out, leads
+
+
+@pytest.fixture(scope="session")
+def load() -> Callable[..., Bench]:
+    """Bench(path, backend, length, threads, kv_dtype)."""
+    return Bench
