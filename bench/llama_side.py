@@ -1,9 +1,10 @@
 """llama.cpp's side of the comparison. Runs in its own venv, which holds `xllamacpp` alone.
 
 Starts llama.cpp's server inside this process and answers measurements asked for as JSON lines on
-standard input, one JSON line each on standard output (see `compare_llama.py` for the
-operations). All times are llama.cpp's own, taken inside its server loop, so that HTTP costs it
-nothing; only `first_token` is wall clock, because that is what a client feels.
+standard input, one JSON line each on standard output (see `compare_llama.py`). Times are
+llama.cpp's own, taken inside its server loop, so that HTTP costs it nothing.
+
+    python llama_side.py MODEL THREADS ROWS CONTEXT
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import urllib.request
+from importlib.metadata import version
 from typing import Any
 
 import xllamacpp
@@ -37,54 +38,42 @@ class Side:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def _complete(self, prompt: Any, length: int, *, cached: bool, stream: bool = False) -> Any:
+    def _timings(self, prompts: list[list[int]], length: int) -> list[dict[str, float]]:
+        """llama.cpp's timings of greedy answers to cold prompts, all sent at once."""
         body = {
-            "prompt": prompt,
+            "prompt": prompts if len(prompts) > 1 else prompts[0],
             "n_predict": length,
-            "cache_prompt": cached,
+            "cache_prompt": False,
             "ignore_eos": True,
             "temperature": 0.0,
             "samplers": ["top_k"],
             "top_k": 1,
-            "stream": stream,
         }
         request = urllib.request.Request(
             f"{self.url}/completion",
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        return urllib.request.urlopen(request, timeout=600)
+        with urllib.request.urlopen(request, timeout=900) as answer:
+            answers = json.load(answer)
+        return [one["timings"] for one in (answers if isinstance(answers, list) else [answers])]
 
     def prompt(self, tokens: list[int]) -> float:
         """Tokens a second of reading a cold prompt."""
-        with self._complete(tokens, 1, cached=False) as answer:
-            timings = json.load(answer)["timings"]
+        (timings,) = self._timings([tokens], 1)
         if timings["prompt_n"] != len(tokens):
             raise SystemExit(f"llama.cpp read {timings['prompt_n']} of {len(tokens)} tokens")
-        return float(timings["prompt_per_second"])
+        return timings["prompt_per_second"]
 
     def decode(self, prompts: list[list[int]], length: int) -> float:
         """Total tokens a second of decoding `len(prompts)` rows side by side.
 
-        llama.cpp's clock starts when a row's first token is there, so the first one is not counted.
+        A row's clock starts when its first token is there, so that one is not counted.
         """
-        with self._complete(prompts if len(prompts) > 1 else prompts[0], length, cached=False) as a:
-            answers = json.load(a)
-        if isinstance(answers, dict):
-            answers = [answers]
-        timings = [one["timings"] for one in answers]
+        timings = self._timings(prompts, length)
         if any(one["predicted_n"] != length for one in timings):
             raise SystemExit("llama.cpp stopped a row early")
         return (length - 1) * len(timings) / max(t["predicted_ms"] for t in timings) * 1000
-
-    def first_token(self, tokens: list[int], cached: bool) -> float:
-        """Seconds from the request to its first streamed token."""
-        began = time.perf_counter()
-        with self._complete(tokens, 1, cached=cached, stream=True) as answer:
-            for line in answer:
-                if line.startswith(b"data:"):
-                    return time.perf_counter() - began
-        raise SystemExit("llama.cpp streamed nothing")
 
 
 def main() -> None:
@@ -94,15 +83,15 @@ def main() -> None:
     model, threads, rows, context = sys.argv[1], *map(int, sys.argv[2:5])
     server = start(model, threads, rows, context)
     facts = {
-        "program": "llama.cpp in xllamacpp " + getattr(xllamacpp, "__version__", "?"),
-        "system": xllamacpp.get_system_info().strip(),
+        "program": f"llama.cpp in xllamacpp {version('xllamacpp')}",
+        "system": xllamacpp.get_system_info().strip(" |\n"),
+        "url": server.listening_address,
     }
     print(json.dumps(facts), file=answers)
     side = Side(server.listening_address)
     for line in sys.stdin:
         order = json.loads(line)
-        result = getattr(side, order.pop("op"))(**order)
-        print(json.dumps(result), file=answers)
+        print(json.dumps(getattr(side, order.pop("op"))(**order)), file=answers)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
+
+from strata import config
+from strata.files import fetch
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +17,5 @@ def default_model() -> Path:
     given = os.environ.get("STRATA_TEST_MODEL")
     if given:
         return Path(given)
-    if importlib.util.find_spec("strata.files.fetch") is None:
-        pytest.skip("set STRATA_TEST_MODEL to the default model's GGUF")
-    from strata.files import fetch
-
-    return Path(fetch.default_model())
+    folder = config.cache_folder(config.environment()) / "models"
+    return fetch.locate("", folder)

@@ -62,9 +62,9 @@ class PrefixCache:
             else Checkpoints(states, state_bytes, block, lambda node: self._pages.offer(node))
         )
         self._pages = PagePool(pages, page_bytes, self._trie, self._states)
-        self._sealer = Sealer(self._trie, self._pages, self._states)
-        self._parking = Parking()
         self._leases: dict[str, Lease] = {}
+        self._sealer = Sealer(self._leases, self._trie, self._pages, self._states)
+        self._parking = Parking()
         self._state_bytes = state_bytes
         self._counts = _Counts()
 
@@ -115,12 +115,13 @@ class PrefixCache:
         if admission is not None:
             lease = self._lease(holder, tip, resume)
             lease.hold = admission.hold
+            self._leases[holder.id] = lease  # before anything is taken: its pages are in use
             copies = self._private_page(lease, resume, kept)
             if copies is None:
+                del self._leases[holder.id]
                 self._states.abandon(lease)
                 answer = Full("pages")
             else:
-                self._leases[holder.id] = lease
                 self._parking.forget(holder)
                 answer = Run(lease, admission.copies + copies)
         for node in kept:
@@ -150,7 +151,7 @@ class PrefixCache:
         if source is None:
             return ()
         assert source.page is not None
-        page = self._pages.take()
+        page = self._page()
         if page is None:  # nothing else can go: the source may, and its page is then ours
             for node in [node for node in kept if node is source]:
                 kept.remove(node)
@@ -182,7 +183,7 @@ class PrefixCache:
         assert lease.open
         had = len(lease.pages)
         while len(lease.pages) * self.block < planned_len:
-            page = self._pages.take()
+            page = self._page()
             if page is None:
                 for extra in lease.pages[had:]:
                     self._pages.give(extra)
@@ -192,6 +193,12 @@ class PrefixCache:
             lease.pages.append(page)
             lease.owned.add(page)
         return True
+
+    def _page(self) -> int | None:
+        page = self._pages.take()
+        if page is None and self._sealer.merge():
+            page = self._pages.take()
+        return page
 
     def captures(self, lease: Lease, row: int, start: int, count: int) -> tuple[Capture, ...]:
         """State captures to take in a step that computes tokens [start, start + count) as `row`.

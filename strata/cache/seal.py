@@ -11,6 +11,8 @@ deepest whole block.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from strata.cache.lease import Lease
 from strata.cache.pages import PagePool
 from strata.cache.states import States
@@ -19,9 +21,12 @@ from strata.types import Copy, PageCopy
 
 
 class Sealer:
-    """Seals for all leases of one cache; holds nothing of its own."""
+    """Seals for all leases of one cache, `leases` being the open ones; holds nothing itself."""
 
-    def __init__(self, trie: BlockTrie, pages: PagePool, states: States) -> None:
+    def __init__(
+        self, leases: Mapping[str, Lease], trie: BlockTrie, pages: PagePool, states: States
+    ) -> None:
+        self._leases = leases
         self._trie = trie
         self._pages = pages
         self._states = states
@@ -53,11 +58,43 @@ class Sealer:
     def _block_after(self, lease: Lease, parent: Node) -> Node:
         key = encode(lease.holder.tokens[parent.end : parent.end + self._block])
         child = parent.children.by_key.get(key)
-        if child is not None and child.owner is None:
-            return child  # another was first: our copy stays private until we end
-        page = lease.pages[parent.end // self._block]
-        lease.owned.remove(page)
-        return self._seal(parent, key, page)
+        index = parent.end // self._block
+        page = lease.pages[index]
+        if child is None or child.owner is not None:
+            lease.owned.remove(page)
+            return self._seal(parent, key, page)
+        self._exchange(lease, child)
+        return child
+
+    def _exchange(self, lease: Lease, node: Node) -> bool:
+        """A block of the lease's that another had sealed first: give one of its two pages back.
+
+        The node takes the lease's page for its own if nobody reads the one it has. Else both stay:
+        a page table that a step may read is never changed.
+        """
+        index = (node.end - 1) // self._block
+        mine, theirs = lease.pages[index], node.page
+        assert theirs is not None
+        if any(theirs in other.pages[index : index + 1] for other in self._leases.values()):
+            return False
+        node.page = mine
+        lease.owned.remove(mine)
+        self._pages.give(theirs)
+        return True
+
+    def merge(self) -> bool:
+        """Give back all second pages that have become needless; whether there was any.
+
+        For when memory is short: then no sequence pays for a block twice because it once ran
+        beside another.
+        """
+        found = False
+        for lease in self._leases.values():
+            if lease.owned and lease.tip is not None:
+                for node in lease.tip.path():
+                    if lease.pages[(node.end - 1) // self._block] in lease.owned:
+                        found |= self._exchange(lease, node)
+        return found
 
     def _seal(self, parent: Node, key: bytes, page: int) -> Node:
         claimed = parent.children.by_key.get(key)

@@ -24,9 +24,6 @@ _FLOORS = (0.05, 1e-3)
 _FEW = 2048
 """So many tokens are sorted without a second thought."""
 
-_SURELY = 1.000001
-"""Factor by which a sum must pass a goal to pass it in whatever order it is made."""
-
 _COARSE = 16
 """Bits dropped from a weight to sort it into a bin: 128 bins for each power of two."""
 
@@ -71,18 +68,16 @@ def _nucleus(row: Row, weights: Row, goal: float) -> Ids:
     for floor in _FLOORS:
         ids = np.flatnonzero(weights >= np.float32(floor))
         if ids.shape[0] > _FEW:
-            if float(weights[ids].sum(dtype=np.float64)) > goal * _SURELY:
-                return _wide_nucleus(row, weights[ids], ids, goal)
             break
         ids = descending(row, ids)
         found = int(np.searchsorted(np.cumsum(weights[ids], dtype=np.float64), goal))
         if found < ids.shape[0]:
             return ids[: found + 1]
-    return _wide_nucleus(row, weights, np.arange(row.shape[0]), goal)
+    return _wide_nucleus(row, weights, goal)
 
 
-def _wide_nucleus(row: Row, weights: Row, ids: Ids, goal: float) -> Ids:
-    """`_nucleus` among many `ids` of these weights: bins are summed and one of them sorted.
+def _wide_nucleus(row: Row, weights: Row, goal: float) -> Ids:
+    """`_nucleus` among many: weights are summed by bins, and only one bin is sorted.
 
     The bits of positive floats sort like the floats, so equal weights share a bin.
     """
@@ -90,10 +85,9 @@ def _wide_nucleus(row: Row, weights: Row, ids: Ids, goal: float) -> Ids:
     sums = np.cumsum(np.bincount(bins, weights=weights))
     border = int(np.searchsorted(sums, goal))
     before = float(sums[border - 1]) if border else 0.0
-    inside = np.flatnonzero(bins == border)
-    inside = inside[np.lexsort((ids[inside], -row[ids[inside]]))]
+    inside = descending(row, np.flatnonzero(bins == border))
     found = int(np.searchsorted(np.cumsum(weights[inside], dtype=np.float64), goal - before))
-    return np.concatenate([ids[bins < border], ids[inside[: found + 1]]])
+    return np.concatenate([np.flatnonzero(bins < border), inside[: found + 1]])
 
 
 def _passing(sums: npt.NDArray[np.float64], goal: float) -> int:

@@ -31,6 +31,7 @@ def chat_job(service: Service, body: ChatBody, caller: str) -> Job:
         tools=None if body.tool_choice == "none" else body.tools,
         variables=body.chat_template_kwargs,
         generate=body.add_generation_prompt,
+        go_on=body.continue_final_message,
     )
     if body.top_logprobs is not None and not body.logprobs:
         raise Refusal("top_logprobs: needs logprobs to be true", field="top_logprobs")

@@ -21,6 +21,7 @@ _CODES = {
     403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
+    408: "timeout",
     413: "request_too_large",
     415: "unsupported_media_type",
     429: "queue_full",

@@ -21,6 +21,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 PING = b": ping\n\n"
+STALLED_S = 60.0  # between two pieces of a body
 
 
 class Exchange:
@@ -48,18 +49,21 @@ class Exchange:
         return [v.decode("latin-1") for k, v in self.scope["headers"] if k == name]
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. Raises 413 past `limit` bytes, 415 for a compressed one."""
+        """The whole body. Raises 413 past `limit` bytes, 415 if compressed, 408 if it stalls."""
         if any(
             v.strip().lower() not in ("", "identity") for v in self.headers(b"content-encoding")
         ):
             raise Refusal("compressed bodies are not accepted; send plain JSON", status=415)
         for value in self.headers(b"content-length"):
-            if value.isdigit() and int(value) > limit:
+            if value.isdecimal() and int(value) > limit:
                 raise _too_large(limit)
         pieces: list[bytes] = []
         size = 0
         while True:
-            message = await self._receive()
+            try:
+                message = await asyncio.wait_for(self._receive(), STALLED_S)
+            except TimeoutError:
+                raise Refusal("the request body did not arrive", status=408) from None
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise ClientGone

@@ -22,8 +22,12 @@ def render_chat(
     tools: list[dict[str, Any]] | None,
     variables: Mapping[str, Any] | None,
     generate: bool | None,
+    go_on: bool | None = None,
 ) -> Prompt:
-    """The prompt of a chat. Raises a 400 when the model has no template or it refuses."""
+    """The prompt of a chat. Raises a 400 when the model has no template or it refuses.
+
+    `generate` is add_generation_prompt, `go_on` continue_final_message.
+    """
     if service.template is None:
         raise Refusal(
             "this model has no chat template; use /v1/completions, or start the server "
@@ -35,6 +39,7 @@ def render_chat(
         # Tools that are no functions are for other servers.
         tools=[tool for tool in tools or () if "function" in tool] or None,
         add_generation_prompt=generate is not False,
+        continue_final_message=bool(go_on),
         variables=dict(variables or {}),
     )
     return Prompt(prompt.tokens, prompt.anchors, prompt.stable_len)

@@ -147,6 +147,9 @@ class ChatBody(Common):
     response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = Field(
+        None, description="Go on with the last message, the assistant's."
+    )
 
 
 class CompletionBody(Common):

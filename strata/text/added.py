@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from tokenizers import AddedToken
@@ -62,7 +63,7 @@ class AddedTokens:
         """
         cuts = [m.start() for m in self._pattern.finditer(text) if m[0] in self._heads]
         edges = [0, *cuts, len(text)]
-        return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        return [text[start:end] for start, end in pairwise(edges)]
 
     def split(self, text: str) -> Iterator[str | int]:
         """The text as alternating stretches without added tokens (may be empty) and ids."""

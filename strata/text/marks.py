@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from strata.text.added import any_of
@@ -86,7 +87,7 @@ class Marks:
     """Marks what a client sent, for one vocabulary and template."""
 
     def __init__(self, added_tokens: Mapping[str, bool], source: str) -> None:
-        """added_tokens: text -> whether control. source: the template's, to avoid its characters."""
+        """added_tokens: text -> is it a control token. source: the template's text."""
         self._control = Guard(added_tokens, control_only=True)
         self._all = Guard(added_tokens, control_only=False)
         self._reserved = set(_private("".join((source, *added_tokens))))
@@ -96,10 +97,14 @@ class Marks:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Any] | None,
         variables: Mapping[str, Any],
+        always: bool = False,
     ) -> Marked:
-        """Copies of a request's values with marks. RequestError where they nest too deeply."""
+        """Copies of a request's values with marks. RequestError where they nest too deeply.
+
+        always: choose a mark even if nothing needs one.
+        """
         seen: list[str] = []
-        needed = False
+        needed = always
 
         def look(text: str, guard: Guard, whole: bool) -> str:
             nonlocal needed
@@ -115,12 +120,13 @@ class Marks:
 
         def put(text: str, guard: Guard, whole: bool) -> str:
             edges = [0, *guard.places(text, whole), len(text)]
-            return mark.join(text[a:b] for a, b in zip(edges, edges[1:], strict=False))
+            return mark.join(text[a:b] for a, b in pairwise(edges))
 
         return Marked(*self._changed(plain, put), mark)
 
     def _changed(
-        self, values: tuple[Sequence[Mapping[str, Any]], Sequence[Any] | None, Mapping[str, Any]],
+        self,
+        values: tuple[Sequence[Mapping[str, Any]], Sequence[Any] | None, Mapping[str, Any]],
         change: _Change,
     ) -> tuple[list[dict[str, Any]], list[Any] | None, dict[str, Any]]:
         """Copies of messages, tools and variables with every string changed."""
@@ -157,8 +163,11 @@ def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0
         raise RequestError(f"the request nests values deeper than {_DEPTH}", field="messages")
     if isinstance(value, Mapping):
         return {
-            key if not isinstance(key, str) or key.isidentifier() else change(key, guard, False):
-            _copy(inner, guard, change, whole and key != "type", depth + 1)
+            key
+            if not isinstance(key, str) or key.isidentifier()
+            else change(key, guard, False): _copy(
+                inner, guard, change, whole and key != "type", depth + 1
+            )
             for key, inner in value.items()
         }
     if isinstance(value, (list, tuple)):

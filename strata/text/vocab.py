@@ -21,8 +21,10 @@ from strata.types import ModelError
 
 # Texts that end a turn in some family of models, where the vocabulary has them as control tokens.
 _END_TEXTS = frozenset(
-    "</s> <|im_end|> <|endoftext|> <|eot_id|> <|eom_id|> <|end_of_text|> <|end|> <|return|>"
-    " <end_of_turn> <EOT> <|END_OF_TURN_TOKEN|> <|endofturn|> <｜end▁of▁sentence｜>".split()
+    (
+        *("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+        *("<|end|>", "<|return|>", "<end_of_turn>", "<EOT>", "<｜end▁of▁sentence｜>"),
+    )
 )
 _NAMES = ("bos", "eos", "unk", "pad")
 
@@ -136,7 +138,10 @@ def _added(
 
 def _byte_level(metadata: Mapping[str, Any], entries: Sequence[str]) -> Tokenizer:
     name = metadata.get("tokenizer.ggml.pre", "default")
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges") or ()]
+    merges = []
+    for merge in metadata.get("tokenizer.ggml.merges") or ():
+        left, _, right = merge.partition(" ")
+        merges.append((left, right))
     whole = name in splits.WHOLE_WORDS_AND_BOS
     base = _bpe(entries, merges, ignore_merges=whole)
     base.pre_tokenizer = splits.pre_tokenizer(name)
@@ -188,7 +193,7 @@ def merges_by_score(
     return [pair for *_, pair in found]
 
 
-def _bpe(entries: Sequence[str], merges: Sequence[tuple[str, ...]], **options: Any) -> Tokenizer:
+def _bpe(entries: Sequence[str], merges: list[tuple[str, str]], **options: Any) -> Tokenizer:
     """A library tokenizer. The library refuses merges of entries that do not exist."""
     vocab = {entry: number for number, entry in enumerate(entries)}
     try:

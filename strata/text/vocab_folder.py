@@ -81,8 +81,9 @@ def _added(
     for token in tokens.values():
         token.special = token.special or token.content in control
     for text in named.values():
-        number = base.token_to_id(text)
-        tokens.setdefault(number, AddedToken(text, normalized=False, special=True))
+        number = _number(base, text)
+        if number is not None:
+            tokens.setdefault(number, AddedToken(text, normalized=False, special=True))
     return tokens
 
 

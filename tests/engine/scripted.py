@@ -3,7 +3,8 @@
 Its logits are a pure function of the token prefix. Its keys are a hash of the
 prefix, and it checks every row that it attends to: a wrong page, a stale one or
 one that nobody wrote is seen at once. With `recurrent` it also keeps a state per
-sequence (the hash so far) and checks that it begins where the prefix ends.
+sequence (the hash so far; zeros before the first token) and checks that it begins
+where the prefix ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from strata.cache.check import verify
 from strata.engine.core import Clocks
 from strata.engine.loop import Engine
 from strata.engine.sampler import Chooser, Sampler
@@ -83,6 +85,7 @@ class ScriptedModel:
         self.broken_after: int | None = None  # a row that ends with this token gets NaN
         self.plans: list[ForwardPlan] = []
         self.computed = 0
+        self.wrong: list[str] = []
         odd = np.random.default_rng(1).integers(0, 2**63, vocab, dtype=np.uint64)
         self._odd = odd * np.uint64(2) + np.uint64(1)
         self._levels = levels
@@ -112,8 +115,12 @@ class ScriptedModel:
         self.clock.time += self.cost(plan)
         failing = self.fail(plan)
         values = np.zeros(len(plan.tokens), dtype=np.uint64)
-        for row in range(len(plan.row_starts) - 1):
-            self._row(plan, row, values)
+        try:
+            for row in range(len(plan.row_starts) - 1):
+                self._row(plan, row, values)
+        except AssertionError as error:  # the engine takes any exception for a failed step
+            self.wrong.append(str(error))
+            raise
         self.computed += len(plan.tokens)
         if failing:
             slots = plan.write_slots[plan.write_slots >= 0]
@@ -137,7 +144,7 @@ class ScriptedModel:
         value = self._attended(pages[:start], places[:start] % plan.block)
         state = int(plan.state_slots[row])
         if self.recurrent:
-            assert int(self._states[state, 0]) == value, "the state is not that of the prefix"
+            assert int(self._states[state, 0]) ^ ROOT == value, "the state is not that of the prefix"
         else:
             assert state == -1
         captures = {c.offset: c for c in plan.captures if c.row == row}
@@ -154,10 +161,10 @@ class ScriptedModel:
             if i + 1 in captures:
                 capture = captures.pop(i + 1)
                 assert capture.position == start + i + 1
-                self._states[capture.slot, 0] = value
+                self._states[capture.slot, 0] = value ^ ROOT
         assert not captures
         if self.recurrent:
-            self._states[state, 0] = value
+            self._states[state, 0] = value ^ ROOT
 
     def _attended(self, pages: np.ndarray, offsets: np.ndarray) -> int:
         """Check the chain of rows that a row attends to; the hash at its end."""
@@ -249,7 +256,10 @@ class Bench:
         self.check()
 
     def check(self) -> None:
+        """The invariants of cache and scheduler."""
         core = self.core
+        assert not self.model.wrong
+        verify(core.cache)
         scheduler = core.scheduler
         for sequence in [*scheduler.queue, *scheduler.parked.values()]:
             assert sequence.lease is None

@@ -91,14 +91,16 @@ class PlainTemplate:
         *,
         tools: object = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         variables: object = None,
     ) -> Rendered:
         self.seen.append({"messages": messages, "tools": tools, "variables": variables})
         if any(m["role"] == "tool" for m in messages[:1]):
             raise RequestError("a chat cannot begin with a tool", field="messages.0")
         text = "".join(f"{m['role']}: {m.get('content', '')}\n" for m in messages)
+        header = add_generation_prompt and not continue_final_message
         stable = ByteTokenizer().encode(text)
-        tokens = stable + list(b"assistant: " if add_generation_prompt else b"")
+        tokens = stable + list(b"assistant: " if header else b"")
         return Rendered(tuple(tokens), (1,), len(stable))
 
 

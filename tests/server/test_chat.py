@@ -300,6 +300,14 @@ def test_messages_reach_the_template_as_sent(call, template):
     assert template.seen[-1]["messages"] == messages
 
 
+def test_the_header_of_an_answer(call, engine):
+    call.chat()
+    call.chat(add_generation_prompt=False)
+    call.chat(continue_final_message=True)
+    ends = [bytes(r.tokens[1:]).endswith(b"assistant: ") for r in engine.requests]
+    assert ends == [True, False, False]
+
+
 def test_what_the_template_refuses_is_a_400(call):
     answer = call.chat(messages=[{"role": "tool", "content": "x"}])
     assert (answer.status, answer.error["param"]) == (400, "messages.0")

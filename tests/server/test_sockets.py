@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import strata.server.exchange as exchange
 import strata.server.resource as resource
 from strata.server.run import address, bind
 from strata.types import ConfigError, Finish
@@ -78,6 +79,15 @@ def test_leaving_within_the_body_asks_nothing(live, engine):
                        b"Content-Length: 1000\r\n\r\n{")  # fmt: skip
     connection.close()
     time.sleep(0.1)
+    assert not engine.requests
+
+
+def test_a_body_that_does_not_arrive_is_given_up(live, engine, monkeypatch):
+    monkeypatch.setattr(exchange, "STALLED_S", 0.1)
+    connection = live.connect()
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                       b"Content-Length: 1000\r\n\r\n{")  # fmt: skip
+    assert b" 408 " in read_until(connection, b"\r\n\r\n")
     assert not engine.requests
 
 

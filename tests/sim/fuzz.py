@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from sim.memory import VOCAB
 from sim.world import World
 
+Texts = Sequence[Sequence[int]]
 
-def prompt(rng: random.Random, bases: Sequence[Sequence[int]], done: Sequence[list[int]]) -> list[int]:
+
+def prompt(rng: random.Random, bases: Texts, done: Texts) -> list[int]:
     """A new prompt: a cut of a known text with something new behind it, or a known talk longer."""
     text: list[int]
     if done and rng.random() < 0.35:
@@ -46,7 +48,7 @@ def fuzz(seed: int, hybrid: bool | None = None, scarce: bool | None = None) -> W
     return world
 
 
-def act(world: World, rng: random.Random, bases: Sequence[Sequence[int]], faults: bool) -> None:
+def act(world: World, rng: random.Random, bases: Texts, faults: bool) -> None:
     """One random operation."""
     choice = rng.random()
     done = [seq.tokens for seq in world.all if seq.status == "done"][-6:]

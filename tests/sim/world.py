@@ -16,6 +16,7 @@ from sim.memory import POISON, Memory, answer, chain, chains, choose, state_of
 
 from strata.cache import Full, Lease, PrefixCache, Run, Wait
 from strata.cache.check import verify
+from strata.cache.trie import Node
 from strata.types import Capture
 
 
@@ -317,9 +318,7 @@ class World:
             assert stats.pages_free + stats.pages_cached == stats.pages_total, "a leak"
             assert stats.states_free + stats.states_cached == stats.states_total, "a leak"
             assert not self.parked or cache._parking._woken, "parked for nobody"
-        for node in cache._trie.nodes():
-            if node.owner is None:
-                self._check_node(node)
+        self._check_nodes()
         for seq in self.running:
             lease = seq.lease
             assert lease is not None
@@ -328,12 +327,20 @@ class World:
             rows = [memory.row(pages, position) for position in range(seq.computed)]
             assert rows == chains(seq.tokens[: seq.computed]), "a running row was overwritten"
 
-    def _check_node(self, node: object) -> None:
-        path = list(node.path())[::-1]  # type: ignore[attr-defined]
-        tokens = list(array("i", b"".join(each.key for each in path)))
-        truth = chains(tokens)
-        rows = self.memory.pages[path[-1].page][: path[-1].rows]
-        assert rows == truth[-len(rows) :], "a sealed page holds other rows"
-        if path[-1].checkpoint is not None:
-            held = self.memory.states[path[-1].checkpoint.slot]
-            assert held == state_of(truth[-1]), "a checkpoint of another place"
+    def _check_nodes(self) -> None:
+        """Each sealed row and each checkpoint is that of its path."""
+        trie, memory = self.cache._trie, self.memory
+        values: dict[Node, int] = dict.fromkeys(trie.roots.values(), 0)
+        for node in trie.nodes():  # parents come first
+            if node.owner is not None:
+                continue
+            assert node.parent is not None and node.page is not None
+            value, rows = values[node.parent], []
+            for token in array("i", node.key):
+                value = chain(value, token)
+                rows.append(value)
+            assert memory.pages[node.page][: len(rows)] == rows, "a sealed page holds other rows"
+            values[node] = value
+            if node.checkpoint is not None:
+                held = memory.states[node.checkpoint.slot]
+                assert held == state_of(value), "a checkpoint of another place"

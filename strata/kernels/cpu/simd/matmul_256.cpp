@@ -124,7 +124,7 @@ struct Sixteens {
 
 template <class Kind>
 struct Kernel256 {
-  static constexpr int kMaxRows = kRows == 16 ? 8 : 4;
+  static constexpr int kMaxRows = kPatchRows;
   static constexpr int tiles_at(int) { return 1; }
 
   template <int MR, int NT>
@@ -137,8 +137,9 @@ struct Kernel256 {
     for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
     STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
     const int blocks = p.k / 256;
+    const bool cold = patch.row == 0;  // later rows find the weights in the cache
     for (int b = 0; b < blocks; ++b, w += block_bytes) {
-      if (MR <= 2) {
+      if (cold) {
         for (size_t i = 0; i < block_bytes; i += 64) __builtin_prefetch(w + block_bytes + i);
       }
       Kind::template block<MR>(w, rows, size_t(b) * sizeof(Act256), acc);

@@ -106,7 +106,7 @@ STRATA_INLINE void block(const uint8_t* const (&header)[NT], const uint8_t* cons
 
 template <class Kind>
 struct Kernel32 {
-  static constexpr int kMaxRows = kRows == 16 ? 8 : 4;
+  static constexpr int kMaxRows = kPatchRows;
   static constexpr int tiles_at(int rows) { return kRows == 16 ? (rows <= 4 ? 2 : 1) : 1; }
 
   template <int MR, int NT>
@@ -123,6 +123,7 @@ struct Kernel32 {
       STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[t][m] = f_zero();
     }
     const int blocks = p.k / 32;
+    const bool cold = patch.row == 0;  // later rows find the weights in the cache
     for (int b = 0; b < blocks; ++b) {
       const int second = layout.group == 2 ? b & 1 : 0;
       const size_t group = size_t(layout.group == 2 ? b >> 1 : b) * group_bytes;
@@ -130,7 +131,7 @@ struct Kernel32 {
       STRATA_UNROLL for (int t = 0; t < NT; ++t) {
         header[t] = tile[t] + group + second * kHalves;
         units[t] = tile[t] + group + kUnit + second * block_bytes;
-        if (MR <= 2) prefetch<block_bytes>(units[t]);
+        if (cold) prefetch<block_bytes>(units[t]);
       }
       block<Kind, MR, NT>(header, units, rows, size_t(b) * sizeof(Act32), acc);
     }
@@ -141,7 +142,7 @@ struct Kernel32 {
   template <size_t bytes>
   STRATA_INLINE static void prefetch(const uint8_t* units) {
     STRATA_UNROLL for (size_t i = 0; i < bytes + kHalves; i += 64) {
-      __builtin_prefetch(units + 2560 + i);
+      __builtin_prefetch(units + PFD + i);
     }
   }
 };

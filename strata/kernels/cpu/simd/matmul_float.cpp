@@ -17,7 +17,7 @@ STRATA_INLINE F weights(const uint8_t* p) {
 
 template <int format>
 struct KernelFloat {
-  static constexpr int kMaxRows = kRows == 16 ? 8 : 4;
+  static constexpr int kMaxRows = kPatchRows;
   static constexpr int tiles_at(int rows) { return rows <= 2 ? 4 : 2; }
 
   template <int MR, int NT>

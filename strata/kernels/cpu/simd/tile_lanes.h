@@ -1,7 +1,8 @@
 // The lanes of the instruction set being compiled for; each file provides the same
 // names in namespace STRATA_ISA. One lane per output row of a tile.
 //
-//   kRows          lanes; kOffsetQ8: Q8_0 weights are stored plus 128
+//   kRows          lanes; kPatchRows: rows of activations that the registers take at once;
+//                  kOffsetQ8: Q8_0 weights are stored plus 128
 //   F              one float per lane     I  one int32 per lane
 //   U              a unit of weights: four bytes per lane
 //   X              four activations, the same in every lane
@@ -18,8 +19,15 @@
 #include <cstdint>
 #include <cstring>
 
+// Unrolling is for registers; the portable lanes are arrays, and unrolled they take the
+// compiler minutes.
+#if defined(STRATA_ISA_portable)
+#define STRATA_INLINE inline
+#define STRATA_UNROLL
+#else
 #define STRATA_INLINE inline __attribute__((always_inline))
 #define STRATA_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #if defined(STRATA_ISA_avx512)
 #include "tile_lanes_avx512.h"

@@ -11,6 +11,7 @@
 namespace strata::avx2 {
 
 inline constexpr int kRows = 8;
+inline constexpr int kPatchRows = 4;
 inline constexpr bool kOffsetQ8 = false;
 using F = __m256;
 using I = __m256i;

@@ -7,6 +7,7 @@
 namespace strata::avx512 {
 
 inline constexpr int kRows = 16;
+inline constexpr int kPatchRows = 8;
 inline constexpr bool kOffsetQ8 = true;
 using F = __m512;
 using I = __m512i;

@@ -8,6 +8,7 @@
 namespace strata::portable {
 
 inline constexpr int kRows = 8;
+inline constexpr int kPatchRows = 1;
 inline constexpr bool kOffsetQ8 = false;
 
 struct F { float v[8]; };

@@ -1,0 +1,216 @@
+"""The server in front of the real engine and cache, with a model that needs no weights.
+
+Over sockets and with threads: what is reused, what a client that leaves gives back, and
+that every answer is the one the model gives to that prompt alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import random
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strata.engine.client import EngineClient
+from strata.engine.loop import Engine
+from strata.engine.settings import EngineSettings
+from strata.server.app import create_app
+from strata.server.guard import Access
+from strata.server.run import bind, make_server
+from strata.server.service import Lobby
+from strata.types import Finish, Request, Sampling
+
+PAGES, BLOCK, QUEUE = 600, 16, 24
+
+
+def scripted_model(vocab: int):
+    path = Path(__file__).parents[1] / "engine" / "scripted.py"
+    spec = importlib.util.spec_from_file_location("scripted_for_server", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.ScriptedModel(vocab)
+
+
+class World:
+    """A server on a socket, its engine and its model."""
+
+    def __init__(self, service, keys=()) -> None:
+        self.model = scripted_model(service.tokenizer.vocab_size)
+        settings = EngineSettings(batch=4, prefill_chunk=64, mixed_chunk=32, max_queue=QUEUE)
+        self.engine = Engine(self.model, settings, pages=PAGES, block=BLOCK)
+        self.engine.start()
+        self.service = replace(
+            service, engine=EngineClient(self.engine), defaults=Sampling(temperature=0.0)
+        )
+        listener = bind("127.0.0.1", 0)
+        self.port = listener.getsockname()[1]
+        up = threading.Event()
+        app = create_app(Lobby(self.service), Access(api_keys=keys))
+        self.server = make_server(app, on_ready=up.set)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+        self.thread.start()
+        assert up.wait(10)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.engine.stop()
+
+    def ask(self, key: str = "", **body) -> tuple[int, dict]:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"authorization": f"Bearer {key}"}
+        client.request("POST", "/v1/completions", json.dumps(body), headers)
+        response = client.getresponse()
+        answer = json.loads(response.read())
+        client.close()
+        return response.status, answer
+
+    def expected(self, tokens: list[int], max_tokens: int) -> list[int]:
+        ends = self.service.tokenizer.end_ids
+        request = Request("x", tuple(tokens), max_tokens, Sampling(temperature=0.0), ends)
+        return [event.token for event in self.model.answer(request)]
+
+    def idle(self) -> bool:
+        now = self.engine.snapshot()
+        busy = now.running or now.queued or now.parked or self.engine.core.busy
+        return not busy and now.pages_free + now.pages_cached == PAGES
+
+
+@pytest.fixture
+def world(service):
+    made = World(service)
+    yield made
+    made.close()
+
+
+def cached(answer: dict) -> int:
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def tokens_of(seed: int, length: int) -> list[int]:
+    return random.Random(seed).choices(range(256), k=length)
+
+
+def test_reuse_is_exact_to_the_token_and_told(world):
+    prompt = tokens_of(1, 333)
+    first = world.ask(prompt=prompt, max_tokens=4, return_token_ids=True)[1]
+    assert cached(first) == 0
+    assert first["choices"][0]["token_ids"] == world.expected(prompt, 4)
+    longer = [*prompt[:301], *tokens_of(2, 50)]
+    second = world.ask(prompt=longer, max_tokens=4, return_token_ids=True)[1]
+    assert cached(second) == 301
+    assert second["choices"][0]["token_ids"] == world.expected(longer, 4)
+    assert cached(world.ask(prompt=prompt, max_tokens=1)[1]) == 332
+    assert cached(world.ask(prompt=prompt, max_tokens=1, cache_prompt=False)[1]) == 0
+
+
+def test_a_burst_reads_its_common_prefix_once(world):
+    common = tokens_of(3, 800)
+    prompts = [[*common, i, *tokens_of(100 + i, 19)] for i in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda p: world.ask(prompt=p, max_tokens=3)[1], prompts))
+    assert world.model.computed <= 800 + 8 * (20 + 3)
+    assert sum(cached(a) == 0 for a in answers) == 1
+    assert sorted(cached(a) for a in answers)[1:] == [800] * 7
+
+
+def test_choices_read_their_prompt_once(world):
+    prompt = tokens_of(4, 640)
+    answer = world.ask(prompt=prompt, max_tokens=2, n=4)[1]
+    assert len(answer["choices"]) == 4 and cached(answer) == 0
+    assert answer["usage"]["prompt_tokens"] == 640
+    assert world.model.computed <= 640 + 4 * 3
+
+
+def test_salts_and_keys_do_not_share(service):
+    world = World(service, keys=("one", "two"))
+    try:
+        prompt = tokens_of(5, 100)
+
+        def reused(key, salt=None):
+            return cached(world.ask(key, prompt=prompt, max_tokens=1, cache_salt=salt)[1])
+
+        assert [reused("one"), reused("one")] == [0, 99]
+        assert [reused("two"), reused("two")] == [0, 99]
+        assert [reused("one", "s"), reused("one", "s"), reused("one", "t")] == [0, 99, 0]
+        assert world.ask("three", prompt=prompt)[0] == 401
+    finally:
+        world.close()
+
+
+def test_scored_prompt(world):
+    answer = world.ask(prompt=tokens_of(6, 40), echo=True, logprobs=1, max_tokens=0)[1]
+    scores = answer["choices"][0]["logprobs"]["token_logprobs"]
+    assert len(scores) == 40 and scores[0] is None and all(s < 0 for s in scores[1:])
+    again = world.ask(prompt=tokens_of(6, 40), echo=True, logprobs=1, max_tokens=1)[1]
+    assert again["choices"][0]["logprobs"]["token_logprobs"][:40] == scores
+
+
+def test_full_queue_is_429_and_passes(world, eventually):
+    open_ones = [raw(world, {"prompt": [i], "max_tokens": 4000, "ignore_eos": True})
+                 for i in range(4 + QUEUE)]  # fmt: skip
+    eventually(lambda: len(world.engine._alive) == 4 + QUEUE, 10)
+    status, answer = world.ask(prompt=[1], max_tokens=1)
+    assert status == 429 and answer["error"]["code"] == "queue_full"
+    for connection in open_ones:
+        connection.close()
+    eventually(world.idle, 10)
+    assert world.ask(prompt=[1], max_tokens=1)[0] == 200
+    records = world.engine.records
+    assert sum(r.status == Finish.CANCELLED for r in records) == 4 + QUEUE
+
+
+def raw(world: World, body: dict) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", world.port), timeout=30)
+    content = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}"
+    connection.sendall(head.encode() + b"\r\n\r\n" + content)
+    return connection
+
+
+def test_random_clients_a_third_of_which_leave(world, eventually):
+    """No wrong token, no leak, no 5xx."""
+    stems = [tokens_of(50 + i, 200) for i in range(3)]
+    faults: list[str] = []
+
+    def client(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(12):
+            stem = rng.choice(stems)
+            prompt = [*stem[: rng.randrange(1, 200)], *rng.choices(range(256), k=rng.randrange(40))]
+            limit = rng.randrange(1, 30)
+            body = {"prompt": prompt, "max_tokens": limit, "return_token_ids": True,
+                    "cache_prompt": rng.random() < 0.9}  # fmt: skip
+            if rng.random() < 1 / 3:
+                connection = raw(world, {**body, "stream": rng.random() < 0.5})
+                connection.settimeout(rng.choice([0.001, 0.005, 0.02]))
+                with contextlib.suppress(TimeoutError):
+                    connection.recv(rng.randrange(1, 300))
+                connection.close()
+                continue
+            status, answer = world.ask(**body)
+            if status != 200:
+                faults.append(f"{status}: {answer}")
+            elif answer["choices"][0]["token_ids"] != world.expected(prompt, limit):
+                faults.append(f"wrong tokens for {prompt}")
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not faults
+    eventually(world.idle, 10)
+    assert world.engine.error is None
+    failed = [r for r in world.engine.records if r.status == Finish.FAILED]
+    assert not failed and len(world.engine.records) >= 8
