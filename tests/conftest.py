@@ -11,6 +11,15 @@ from strata import config
 from strata.files import fetch
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--props-scale",
+        type=float,
+        default=1.0,
+        help="multiplies the number of examples of the property tests (a soak: 20)",
+    )
+
+
 @pytest.fixture(scope="session")
 def default_model() -> Path:
     """The default model's GGUF: STRATA_TEST_MODEL, or fetched as `strata serve` does."""

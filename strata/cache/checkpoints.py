@@ -66,8 +66,19 @@ class Checkpoints:
         source = node if node.parent is match.node else None
         return Resume(node.end, source, node.rows if source else 0, node)
 
+    def rows_alone(self) -> bool:
+        """See `States`."""
+        return False
+
     def promise(self, owner: Lease, match: Match, resume: Resume) -> int | None:
         """See `States`: the owner is asked to capture where the common part ends."""
+        place = self.ask(owner, match, resume)
+        if place is not None and owner.hold is not None:
+            owner.hold.wanted[place] += 1
+        return place
+
+    def ask(self, owner: Lease, match: Match, resume: Resume) -> int | None:
+        """See `States`."""
         hold, wish = owner.hold, match.pending_len
         assert hold is not None
         ahead = [p for p in hold.wanted if hold.planned_len < p <= wish]
@@ -76,7 +87,7 @@ class Checkpoints:
         deepest = max(ahead, default=0)
         if not self._pays(deepest, resume):
             return None
-        hold.wanted[deepest] = hold.wanted.get(deepest, 0) + 1
+        hold.wanted.setdefault(deepest, 0)
         return deepest
 
     def _pays(self, position: int, resume: Resume) -> bool:

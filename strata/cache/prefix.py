@@ -216,20 +216,22 @@ class PrefixCache:
         `captured` are the captures really written; the others' slots are freed. holder.tokens
         must hold at least computed_len tokens.
         """
-        assert lease.open and lease.computed_len <= computed_len <= len(lease.holder.tokens)
+        before, tip = lease.computed_len, lease.tip
+        assert lease.open and before <= computed_len <= len(lease.holder.tokens)
         lease.computed_len = computed_len
         self._parking.wake(lease, computed_len)
         written = self._states.written(lease, captured)
-        tip = lease.tip
-        if tip is None or (
-            not written and not lease.claims and computed_len < tip.end + self.block
-        ):
+        if tip is None:
+            return ()
+        prompt_ends = before < lease.target <= computed_len
+        if not written and not prompt_ends and computed_len < tip.end + self.block:
             return ()
         self._sealer.blocks(lease)
         copies: list[Copy] = []
         for position, slot in written:
             self._attach(lease, position, slot, copies)
-        copies += self._sealer.end_of_prompt(lease)
+        if prompt_ends:
+            copies += self._sealer.end_of_prompt(lease)
         return tuple(copies)
 
     def _attach(self, lease: Lease, position: int, slot: int | None, copies: list[Copy]) -> None:
@@ -265,11 +267,7 @@ class PrefixCache:
     def _close(self, lease: Lease) -> None:
         del self._leases[lease.holder.id]
         self._states.abandon(lease)
-        while lease.claims:
-            node = lease.claims.pop()
-            self._trie.unclaim(node)
-            assert node.parent is not None
-            self._pages.offer(node.parent)
+        self._sealer.unclaim(lease)
         self._parking.wake(lease)
         for page in lease.owned:
             self._pages.give(page)
@@ -290,7 +288,11 @@ class PrefixCache:
         self._parking.forget(holder)
 
     def touch(self, holder: Holder) -> None:
-        """A queued request wants this prefix: make it young again. Harmless to repeat."""
+        """A queued request wants this prefix: make it young again. Harmless to repeat.
+
+        And whoever is reading a prefix of it is asked to leave a checkpoint where the two part:
+        so it is worth repeating when another sequence has begun to run.
+        """
         root = self._trie.find(holder.namespace)
         if root is None or not holder.cached:
             return
@@ -301,6 +303,8 @@ class PrefixCache:
             match.beside.age = self._pages.clock
         if resume.state is not None:
             self._states.touch(resume.state)
+        if match.pending is not None and match.pending.owner is not None:
+            self._states.ask(match.pending.owner, match, resume)
 
     # ------------------------------------------------------------ the whole
 

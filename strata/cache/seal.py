@@ -111,25 +111,26 @@ class Sealer:
         return node
 
     def end_of_prompt(self, lease: Lease) -> tuple[Copy, ...]:
-        """The prompt has been computed: publish its last, partial block too.
+        """The prompt has just been computed: publish its last, partial block too.
 
         Its page is still being written by the lease, so the leaf gets a copy, if there is a page
-        for it and if a copy is of use to anyone.
+        for it and if rows alone are of use to anyone.
         """
-        if not lease.claims or lease.computed_len < lease.target:
-            return ()
-        leaf = lease.claims.pop()
-        assert not lease.claims and leaf.parent is not None
-        parent = leaf.parent
-        self._trie.unclaim(leaf)
-        self._pages.offer(parent)
-        if not self._states.lost(leaf):
-            return ()
         copies: list[Copy] = []
-        node = self.spot(lease, lease.target, copies, None)
-        if node is not None:
-            self._pages.offer(node)
+        if self._states.rows_alone():
+            node = self.spot(lease, lease.target, copies, None)
+            if node is not None:
+                self._pages.offer(node)
+        self.unclaim(lease)
         return tuple(copies)
+
+    def unclaim(self, lease: Lease) -> None:
+        """What the lease has announced and not sealed, it will not."""
+        while lease.claims:
+            node = lease.claims.pop()
+            self._trie.unclaim(node)
+            assert node.parent is not None
+            self._pages.offer(node.parent)
 
     def spot(
         self, lease: Lease, position: int, copies: list[Copy], slot: int | None

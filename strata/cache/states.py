@@ -59,8 +59,16 @@ class States(Protocol):
         """The deepest place from which a prompt with this match can go on."""
         ...
 
+    def rows_alone(self) -> bool:
+        """Whether rows are of use where there is no checkpoint."""
+        ...
+
     def promise(self, owner: Lease, match: Match, resume: Resume) -> int | None:
         """What `owner` must have committed for a follower to resume deeper; None: never."""
+        ...
+
+    def ask(self, owner: Lease, match: Match, resume: Resume) -> int | None:
+        """Like `promise`, of someone who does not wait for it."""
         ...
 
     def wanted(self, holder: Holder, match: Match, resume: Resume) -> list[int]:
@@ -121,10 +129,18 @@ class Stateless:
         """See `States`."""
         return Resume(match.sealed_len, match.beside, match.rows)
 
+    def rows_alone(self) -> bool:
+        """See `States`."""
+        return True
+
     def promise(self, owner: Lease, match: Match, resume: Resume) -> int | None:
         """See `States`: the owner is asked to capture where the common part ends."""
         assert match.pending is not None
         return match.pending.end if match.pending_len > resume.position else None
+
+    def ask(self, owner: Lease, match: Match, resume: Resume) -> int | None:
+        """See `States`."""
+        return self.promise(owner, match, resume)
 
     def wanted(self, holder: Holder, match: Match, resume: Resume) -> list[int]:
         """See `States`: at most CAPTURES, by value."""

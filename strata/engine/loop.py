@@ -66,9 +66,13 @@ class Engine:
         states: int = 0,
         block: int = 16,
         device: str = "cpu",
+        context: int | None = None,
         clocks: Clocks | None = None,
     ) -> None:
-        """`pages` of `block` tokens and, where the model keeps states, `states` of them."""
+        """`pages` of `block` tokens and, where the model keeps states, `states` of them.
+
+        `context` bounds prompt and answer together, in tokens; None is the model's own.
+        """
         runner = Runner(model, pages=pages, states=states, block=block, device=device)
         cache = PrefixCache(
             pages,
@@ -77,7 +81,7 @@ class Engine:
             runner.pages.nbytes,
             runner.states.nbytes if runner.states else 1,
         )
-        self.limits = Limits(model.context_length, pages * block, model.vocab_size)
+        self.limits = Limits(context or model.context_length, pages * block, model.vocab_size)
         self.core = Core(runner, cache, settings, clocks or Clocks(time.monotonic, time.time))
         self.error: str | None = None
         self._settings = settings

@@ -1,7 +1,9 @@
 """The tokenizer of a Hugging Face folder: tokenizer.json and tokenizer_config.json.
 
-The pipeline is the file's own, taken as it is; this module finds out what the library
-does not say: which ids begin a text, which end an answer, and how entries spell bytes.
+The pipeline is the file's own, taken as it is (transformers 5 builds another one for
+files of class LlamaTokenizer, with other ids for texts that begin with a blank). This
+module finds out what the library does not say: which ids begin a text, which end an
+answer, and how entries spell bytes.
 """
 
 from __future__ import annotations

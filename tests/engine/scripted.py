@@ -144,7 +144,9 @@ class ScriptedModel:
         value = self._attended(pages[:start], places[:start] % plan.block)
         state = int(plan.state_slots[row])
         if self.recurrent:
-            assert int(self._states[state, 0]) ^ ROOT == value, "the state is not that of the prefix"
+            assert int(self._states[state, 0]) ^ ROOT == value, (
+                "the state is not that of the prefix"
+            )
         else:
             assert state == -1
         captures = {c.offset: c for c in plan.captures if c.row == row}

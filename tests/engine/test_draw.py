@@ -47,7 +47,7 @@ rows = st.one_of(
 ).map(lambda values: np.array(values, dtype=np.float32))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     rows,
     st.sampled_from([0.1, 0.7, 1.0, 2.5]),
@@ -59,11 +59,11 @@ def test_every_kept_token_and_no_other_is_drawn(row, t, k, p, m) -> None:
     allowed = kept(row, t, k, p, m)
     weights = np.exp((row - row.max()) * np.float32(1.0 / t)).astype(np.float64)
     share = weights[allowed] / weights[allowed].sum()
-    units = [*np.linspace(0.0, 1.0, 257)[:-1].tolist(), np.nextafter(1.0, 0.0)]
+    units = [*np.linspace(0.0, 1.0, 65)[:-1].tolist(), np.nextafter(1.0, 0.0)]
     tokens = [drawn(row, unit, t, k, p, m) for unit in units]
     assert set(tokens) <= set(allowed)
     # Any token whose share exceeds the grid's spacing must have been hit.
-    assert {i for i, s in zip(allowed, share, strict=True) if s > 2 / 256} <= set(tokens)
+    assert {i for i, s in zip(allowed, share, strict=True) if s > 2 / 64} <= set(tokens)
 
 
 @settings(max_examples=100, deadline=None)
@@ -73,7 +73,7 @@ def test_largest_equals_a_full_sort(row: np.ndarray, count: int) -> None:
     assert descending(row, np.arange(len(row))).tolist() == full_sort(row)
 
 
-@pytest.mark.parametrize("size", [1024, 5000, 49_152, 151_936])
+@pytest.mark.parametrize("size", [1024, 5000, 49_152])
 @pytest.mark.parametrize("kind", ["peaked", "flat", "ties"])
 def test_large_rows(size: int, kind: str) -> None:
     random = np.random.default_rng(size)
@@ -85,11 +85,11 @@ def test_large_rows(size: int, kind: str) -> None:
     for k, p, m in [(0, 0.9, 0.0), (0, 0.3, 0.0), (40, 0.95, 0.0), (0, 0.99, 0.1), (0, 1.0, 0.02)]:
         allowed = kept(row, 0.8, k, p, m)
         exact = np.exp((row - row.max()) * np.float32(1 / 0.8)).astype(np.float64)
-        units = np.linspace(0.0, 1.0, 60).tolist()[:-1] + [float(np.nextafter(1.0, 0.0))]
+        units = [*np.linspace(0.0, 1.0, 24).tolist()[:-1], float(np.nextafter(1.0, 0.0))]
         tokens = [drawn(row, unit, 0.8, k, p, m) for unit in units]
         assert set(tokens) <= set(allowed)
         share = exact[allowed] / exact[allowed].sum()
-        assert {i for i, s in zip(allowed, share, strict=True) if s > 0.04} <= set(tokens)
+        assert {i for i, s in zip(allowed, share, strict=True) if s > 0.1} <= set(tokens)
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.5, 1.0, 2.0, 6.0])
@@ -122,10 +122,10 @@ def test_frequencies(k: int, p: float, m: float) -> None:
     allowed = kept(row, 1.0, k, p, m)
     share = np.exp(row[allowed].astype(np.float64))
     share /= share.sum()
-    units = (np.arange(20_000) + 0.5) / 20_000
+    units = (np.arange(10_000) + 0.5) / 10_000
     counts = np.bincount([drawn(row, float(u), 1.0, k, p, m) for u in units], minlength=6)
     assert counts.sum() == counts[allowed].sum()
-    assert np.abs(counts[allowed] / 20_000 - share).max() < 2e-4
+    assert np.abs(counts[allowed] / 10_000 - share).max() < 4e-4
 
 
 def test_impossible_tokens_are_never_drawn() -> None:

@@ -51,7 +51,7 @@ def test_a_plan_is_what_it_says(step) -> None:
         own, lease = grant.sequence, grant.sequence.lease
         for position in range(grant.start, grant.start + grant.count):
             last = position + 1 == len(own.tokens)
-            if last or own.request.sampling.prompt_logprobs is not None and own.scoring:
+            if last or (own.request.sampling.prompt_logprobs is not None and own.scoring):
                 sample.append(len(tokens))
             tokens.append(own.tokens[position])
             positions.append(position)

@@ -81,7 +81,7 @@ def test_altered_logits(fields) -> None:
 
 
 def test_many_distinct_tokens_are_counted() -> None:
-    said = list(range(200)) + [3, 3, 199]
+    said = [*range(200), 3, 3, 199]
     row = np.zeros(300, dtype=np.float32)
     chooser(greedy(frequency_penalty=1.0), said=said).alter(row, len(said))
     assert row[3] == -3.0 and row[199] == -2.0 and row[150] == -1.0 and row[250] == 0.0

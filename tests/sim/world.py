@@ -93,6 +93,8 @@ class World:
                 break
             if not self._ask(seq):
                 break
+        for seq in self.queue:
+            self.cache.touch(seq)
 
     def _ask(self, seq: Seq) -> bool:
         best = self._best(seq)

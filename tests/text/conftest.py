@@ -75,9 +75,7 @@ def llama3_pair() -> Pair:
     return _published("llama3")
 
 
-@pytest.fixture(
-    scope="session", params=["smollm", "spm", "bytes", "qwen", "llama2", "llama3"]
-)
+@pytest.fixture(scope="session", params=["smollm", "spm", "bytes", "qwen", "llama2", "llama3"])
 def pair(request: pytest.FixtureRequest) -> Pair:
     """Every tokenizer, one after another."""
     found: Pair = request.getfixturevalue(f"{request.param}_pair")

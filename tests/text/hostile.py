@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 _EMOJI = (
-    "😀 👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇫🇷 ❤️ ❤ ☺︎ 🧑🏿‍🚀 🫠 👩🏻‍❤️‍💋‍👨🏼 #️⃣ 1️⃣ 🏴󠁧󠁢󠁥󠁮󠁧󠁿 ©️ ™ 🀄 ⌚️ 😀😀😀".split(" ")
+    *("😀", "👍🏽", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪🇫🇷", "❤️", "❤"),
+    *("☺︎", "🧑🏿‍🚀", "🫠", "👩🏻‍❤️‍💋‍👨🏼", "#️⃣"),
+    *("1️⃣", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "©️", "™", "🀄", "⌚️", "😀😀😀"),
 )
 _SCRIPTS = (
     "你好，世界！",
@@ -61,14 +63,62 @@ _BLANKS = (
     *("", " ", "  ", "   ", "\t", "\t\t", "\n", "\n\n", "\n\n\n", "\r\n", "\r\r\n\n", " \n", "\n "),
     *("\t \t", " \t\n\r", "a b", "a  b", "a   b", "a\tb", "a\t\tb", "a\nb", "a\n\nb", "a \n b"),
     *(" a", "  a", "a ", "a  ", "\na", "a\n", "\n\na\n\n", "a\r\nb\r\n", "    indented", "\tx = 1"),
-    *("\u00a0", "a\u00a0b", "\u3000全角", "\u2003em", "a\u2009b", "\u1680x", " " * 17 + "x", " " * 128),
+    *(
+        "\u00a0",
+        "a\u00a0b",
+        "\u3000全角",
+        "\u2003em",
+        "a\u2009b",
+        "\u1680x",
+        " " * 17 + "x",
+        " " * 128,
+    ),
     *("\n" * 40, "\t" * 20 + "x", " x" * 30, " \n" * 20, "\n \n \n", "def f():\n\treturn  1\n"),
-    *("trailing spaces   \nnext", "a\n   b\n\n\n  c", "\u2581", "a\u2581b", "\u2581\u2581 \u2581", "Ġ", "aĠb Ċ"),
+    *(
+        "trailing spaces   \nnext",
+        "a\n   b\n\n\n  c",
+        "\u2581",
+        "a\u2581b",
+        "\u2581\u2581 \u2581",
+        "Ġ",
+        "aĠb Ċ",
+    ),
 )
 _NUMBERS = (
-    *("0", "1", "12", "123", "1234", "1234567890", "3.14159", "-1e-10", "1,000,000.00", "0x1F", "1_000"),
-    *(" 1", "  1", "a1b2c3", "x  12  34", "\n\n7", "1\n2\n3", "٣٤٥ ١٢", "४२", "½ ² ³ ⅷ Ⅷ ①", "１２３", "𝟘𝟙"),
-    *("2024-01-31T23:59:59Z", "192.168.0.1", "+49 (0)30/123", "9" * 100, "1 2  3   4    5", "v1.2.3-rc.4"),
+    *(
+        "0",
+        "1",
+        "12",
+        "123",
+        "1234",
+        "1234567890",
+        "3.14159",
+        "-1e-10",
+        "1,000,000.00",
+        "0x1F",
+        "1_000",
+    ),
+    *(
+        " 1",
+        "  1",
+        "a1b2c3",
+        "x  12  34",
+        "\n\n7",
+        "1\n2\n3",
+        "٣٤٥ ١٢",
+        "४२",
+        "½ ² ³ ⅷ Ⅷ ①",
+        "１２３",
+        "𝟘𝟙",
+    ),
+    *(
+        "2024-01-31T23:59:59Z",
+        "192.168.0.1",
+        "+49 (0)30/123",
+        "9" * 100,
+        "1 2  3   4    5",
+        "v1.2.3-rc.4",
+    ),
 )
 _WORDS = (
     "a" * 300,
@@ -89,7 +139,7 @@ _WORDS = (
     '{"a": [1, 2.5, null, true], "b": {"c": "d\\n"}}',
     "<html><body class='x'>&amp;</body></html>",
     "SELECT * FROM t WHERE a='b';--",
-    "#!/bin/sh\nfor i in $(seq 1 3); do\n\techo \"$i\"\ndone\n",
+    '#!/bin/sh\nfor i in $(seq 1 3); do\n\techo "$i"\ndone\n',
     "∀x∈ℝ: ⌈x⌉ ≥ x ∧ √2 ≈ 1.414 ⇒ ∫₀^∞",
     "─│┌┐└┘├┤ █▓▒░ ▲▼ ♠♥♦♣ ♩♪",
     "aAaAaA BbBbBb",
@@ -107,14 +157,62 @@ _WORDS = (
     "a" + "\u0308" * 40,
 )
 SPECIAL_TEXTS = (
-    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_start|>user\nhi<|im_end|>\n", "x<|im_end|>y"),
-    *("<|im_start|><|im_start|>", "<|im_start|> ", " <|im_end|>", "<|im_end|>\n\n", "<|im_end", "im_end|>"),
-    *("<|im_<|im_end|>end|>", "< |im_end| >", "<|IM_END|>", "<|im_end|", "|im_end|>", "<|im_end|>" * 5),
-    *("<repo_name>", "<file_sep>a<filename>b", "<gh_stars>5", "<empty_output>", "<jupyter_code>x = 1"),
-    *("<s>", "</s>", "<s>a</s>", "<unk>", "[INST] x [/INST]", "<<SYS>>\nx\n<</SYS>>", "<pad>", "<0x0A>"),
-    *("<think>\nhm\n</think>\n\nok", "<tool_call>\n{}\n</tool_call>", "<tool_response>", "</tool_response>"),
-    *("<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>", "<|vision_start|><|image_pad|><|vision_end|>"),
-    *("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>user<|end_header_id|>\n\n", "<bos><eos>"),
+    *(
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|im_start|>user\nhi<|im_end|>\n",
+        "x<|im_end|>y",
+    ),
+    *(
+        "<|im_start|><|im_start|>",
+        "<|im_start|> ",
+        " <|im_end|>",
+        "<|im_end|>\n\n",
+        "<|im_end",
+        "im_end|>",
+    ),
+    *(
+        "<|im_<|im_end|>end|>",
+        "< |im_end| >",
+        "<|IM_END|>",
+        "<|im_end|",
+        "|im_end|>",
+        "<|im_end|>" * 5,
+    ),
+    *(
+        "<repo_name>",
+        "<file_sep>a<filename>b",
+        "<gh_stars>5",
+        "<empty_output>",
+        "<jupyter_code>x = 1",
+    ),
+    *(
+        "<s>",
+        "</s>",
+        "<s>a</s>",
+        "<unk>",
+        "[INST] x [/INST]",
+        "<<SYS>>\nx\n<</SYS>>",
+        "<pad>",
+        "<0x0A>",
+    ),
+    *(
+        "<think>\nhm\n</think>\n\nok",
+        "<tool_call>\n{}\n</tool_call>",
+        "<tool_response>",
+        "</tool_response>",
+    ),
+    *(
+        "<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>",
+        "<|vision_start|><|image_pad|><|vision_end|>",
+    ),
+    *(
+        "<|eot_id|>",
+        "<|begin_of_text|>",
+        "<|start_header_id|>user<|end_header_id|>\n\n",
+        "<bos><eos>",
+    ),
 )
 HOSTILE: tuple[str, ...] = tuple(
     dict.fromkeys(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
-from tokenizers import models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoTokenizer,
+    LlamaTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.integrations.gguf import convert_gguf_tokenizer
 from transformers.tokenization_utils_base import generate_merges
 from transformers.tokenization_utils_tokenizers import TokenizersBackend
@@ -25,15 +31,15 @@ CONTROL, USER_DEFINED, NORMAL, BYTE, UNKNOWN = 3, 4, 1, 6, 2
 
 @dataclass(frozen=True)
 class Pair:
-    """Our tokenizer, transformers' on the same file, and the file."""
+    """Our tokenizer, transformers' on the same file, and the file.
+
+    stock: transformers' before it was told something.
+    """
 
     ours: Tokenizer
     theirs: PreTrainedTokenizerBase
-    model: ModelFile | None = None
-
-    @property
-    def is_sentencepiece(self) -> bool:
-        return self.theirs.backend_tokenizer.model.byte_fallback
+    model: ModelFile
+    stock: PreTrainedTokenizerBase | None = None
 
 
 def gguf(metadata: dict[str, Any]) -> ModelFile:
@@ -44,6 +50,7 @@ def smollm(path: Path) -> Pair:
     """SmolLM2. transformers reads the file's `smollm` as plain GPT-2; the published
     tokenizer.json, and llama.cpp, cut digits off first, so the reference is told to."""
     theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    stock = deepcopy(theirs)
     theirs.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
@@ -51,11 +58,11 @@ def smollm(path: Path) -> Pair:
         ]
     )
     model = open_model(path)
-    return Pair(tokenizer.load(model), theirs, model)
+    return Pair(tokenizer.load(model), theirs, model, stock)
 
 
 def folder_pair(folder: Path) -> Pair:
-    """A Hugging Face folder without weights."""
+    """A Hugging Face folder without weights, read by transformers' class for any tokenizer.json."""
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     metadata = {
         "config": {},
@@ -64,7 +71,8 @@ def folder_pair(folder: Path) -> Pair:
         "chat_template": settings.get("chat_template"),
     }
     model = ModelFile("folder", folder, "llama", metadata, {})
-    return Pair(tokenizer.load(model), AutoTokenizer.from_pretrained(folder), model)
+    theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+    return Pair(tokenizer.load(model), theirs, model)
 
 
 @cache
@@ -119,9 +127,16 @@ def sentencepiece(**extra: Any) -> Pair:
         vocab=ids,
         merges=generate_merges(ids, dict(zip(tokens, scores, strict=True))),
         add_prefix_space=metadata.get("tokenizer.ggml.add_space_prefix", True),
+        add_bos_token=metadata.get("tokenizer.ggml.add_bos_token", True),
         additional_special_tokens=[t for t, k in zip(tokens, types, strict=True) if k == CONTROL],
     )
-    theirs.add_tokens([t for t, k in zip(tokens, types, strict=True) if k == USER_DEFINED])
+    theirs.add_tokens(
+        [
+            AddedToken(token, normalized=False)
+            for token, kind in zip(tokens, types, strict=True)
+            if kind == USER_DEFINED
+        ]
+    )
     assert len(theirs) == len(tokens)
     return Pair(Tokenizer(vocab.from_gguf(metadata)), theirs, gguf(metadata))
 

@@ -1,0 +1,29 @@
+"""Lets these tests import `sim`, scales them, and reports how much they tried."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+TRIED: Counter[str] = Counter()
+
+
+@pytest.fixture
+def scale(request: pytest.FixtureRequest) -> float:
+    """Multiplier of the number of examples: --props-scale."""
+    return float(request.config.getoption("--props-scale"))
+
+
+@pytest.fixture
+def tried() -> "Counter[str]":
+    """Where a property adds what it has tried; shown at the end of the run."""
+    return TRIED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if TRIED:
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(TRIED.items()))
+        terminalreporter.write_line(f"properties of the cache: {counts}")

@@ -1,0 +1,203 @@
+"""A stream against an oracle that looks at the whole text at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hostile import HOSTILE
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from vocabularies import Pair
+
+from strata.text.stream import Piece, TextStream
+from strata.types import RequestError
+
+
+@dataclass(frozen=True)
+class Words:
+    """Token i stands for `words[i]`."""
+
+    words: list[bytes]
+
+    def token_bytes(self, token: int, special: bool = False) -> bytes:
+        return self.words[token]
+
+
+def run(words: list[bytes], stop: list[str], min_tokens: int) -> list[Piece]:
+    """The pieces of an answer whose tokens are 0, 1, 2, ..."""
+    stream = TextStream(Words(words), stop, min_tokens)
+    pieces = []
+    for token in range(len(words)):
+        pieces.append(stream.feed(token))
+        if pieces[-1].stopped:
+            return pieces
+    return [*pieces, stream.finish()]
+
+
+def oracle(words: list[bytes], stop: list[str], min_tokens: int) -> tuple[str, bool]:
+    """The text before the stop string that is complete first, among those that count.
+
+    A character counts for the token with which a decoder that sees all bytes so far, and
+    holds back a possible beginning of a character, first shows it.
+    """
+    shown, owner = "", []
+    for token in range(len(words) + 1):
+        joined = b"".join(words[: token + 1])
+        text = joined.decode("utf-8", "replace")
+        if token < len(words):
+            text = text[: len(text) - _unfinished(joined)]
+        owner += [min(token + 1, len(words))] * (len(text) - len(shown))
+        shown = text
+    for end in range(1, len(shown) + 1):
+        found = [s for s in stop if shown[:end].endswith(s)]
+        if found and owner[end - 1] >= min_tokens:
+            return shown[: end - max(map(len, found))], True
+    return shown, False
+
+
+def _unfinished(joined: bytes) -> int:
+    """1 if the last character may still become another one with more bytes."""
+    text = joined.decode("utf-8", "replace")
+    if not text.endswith("\ufffd"):
+        return 0
+    return int(
+        any(
+            joined.decode("utf-8", "replace")[:-1]
+            == (joined + more).decode("utf-8", "replace")[:-1]
+            and not (joined + more).decode("utf-8", "replace").endswith("\ufffd")
+            for more in (
+                b"\x80",
+                b"\x9f",
+                b"\xa0",
+                b"\x8f",
+                b"\x90",
+                b"\x80\x80",
+                b"\x9f\x80",
+                b"\xa0\x80",
+                b"\x80\x80\x80",
+                b"\x90\x80\x80",
+                b"\x8f\x80\x80",
+            )
+        )
+    )
+
+
+_text = st.text(st.sampled_from("ab<>é漢😀\n"), max_size=12)
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> tuple[list[bytes], list[str], int]:
+    """Bytes cut at random places, with some that are no UTF-8, and stop strings that fit."""
+    text = draw(st.one_of(_text, st.text(max_size=12))).encode("utf-8", "replace")
+    noise = draw(
+        st.lists(st.tuples(st.integers(0, len(text)), st.integers(0x80, 0xFF)), max_size=2)
+    )
+    for at, byte in noise:
+        text = text[:at] + bytes([byte]) + text[at:]
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=10)))
+    edges = [0, *cuts, len(text)]
+    words = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    whole = text.decode("utf-8", "replace")
+    stop = draw(
+        st.lists(st.text(st.sampled_from("ab<é漢\n\ufffd"), min_size=1, max_size=3), max_size=3)
+    )
+    if whole and draw(st.booleans()):
+        start = draw(st.integers(0, len(whole) - 1))
+        stop.append(whole[start : start + draw(st.integers(1, 4))])
+    return words, stop, draw(st.integers(0, 6))
+
+
+@settings(max_examples=3000, deadline=None)
+@given(answers())
+@example(([b"ab", b"cd"], ["bcx", "cd"], 0))
+@example(([b"aab"], ["aab", "ab", "b"], 0))
+@example(([b"a", b"a", b"a"], ["aa"], 3))
+@example(([b"\xe6\xbc", b"\xa2"], ["漢"], 2))
+@example(([b"\xf0\x9f", b"x"], ["\ufffdx"], 0))
+def test_stream_equals_the_oracle(answer: tuple[list[bytes], list[str], int]) -> None:
+    words, stop, min_tokens = answer
+    pieces = run(words, stop, min_tokens)
+    text, stopped = oracle(words, stop, min_tokens)
+    assert "".join(piece.text for piece in pieces) == text
+    assert pieces[-1].stopped == stopped
+    assert not any(piece.stopped for piece in pieces[:-1])
+    for piece in pieces:
+        piece.text.encode("utf-8")
+    # Each token is told once, in order, and none of those fed before the end is lost.
+    fed = min(len(pieces), len(words))
+    assert [token for piece in pieces for token in piece.tokens] == list(range(fed))
+    assert all(piece.text or not piece.tokens for piece in pieces[:-1])
+
+
+@settings(max_examples=1000, deadline=None)
+@given(answers())
+def test_no_more_is_held_back_than_needed(answer: tuple[list[bytes], list[str], int]) -> None:
+    """What is held begins a stop string or a character; everything else has gone out."""
+    words, stop, _ = answer
+    stream, sent = TextStream(Words(words), stop), ""
+    for token in range(len(words)):
+        piece = stream.feed(token)
+        if piece.stopped:
+            return
+        sent += piece.text
+        joined = b"".join(words[: token + 1])
+        text = joined.decode("utf-8", "replace")
+        text = text[: len(text) - _unfinished(joined)]
+        held = text[len(sent) :]
+        assert text.startswith(sent)
+        assert not held or any(s.startswith(held) and s != held for s in stop)
+
+
+def test_tokens_wait_for_their_text() -> None:
+    stream = TextStream(Words([b"a", b"", b"\xe6\xbc", b"\xa2!", b"EN", b"x"]), ["END"])
+    assert stream.feed(0) == Piece("a", [0], False)
+    assert stream.feed(1) == Piece("", [], False)
+    assert stream.feed(2) == Piece("", [], False)
+    assert stream.feed(3) == Piece("漢!", [1, 2, 3], False)
+    assert stream.feed(4) == Piece("", [], False)
+    assert stream.feed(5) == Piece("ENx", [4, 5], False)
+    assert stream.finish() == Piece("", [], False)
+
+
+def test_after_a_stop_string_nothing_follows() -> None:
+    stream = TextStream(Words([b"a", b"END", b"b"]), ["END"])
+    assert stream.feed(0) == Piece("a", [0], False)
+    assert stream.feed(1) == Piece("", [1], True)
+    assert stream.feed(2) == Piece("", [], True)
+    assert stream.finish() == Piece("", [], True)
+
+
+def test_min_tokens() -> None:
+    words = [b"x", b"END", b"y", b"EN", b"D", b"z"]
+    assert "".join(piece.text for piece in run(words, ["END"], 2)) == "x"
+    assert "".join(piece.text for piece in run(words, ["END"], 3)) == "xENDy"
+    assert "".join(piece.text for piece in run(words, ["END"], 5)) == "xENDy"
+    assert "".join(piece.text for piece in run(words, ["END"], 6)) == "xENDyENDz"
+
+
+def test_unfinished_character_at_the_end() -> None:
+    stream = TextStream(Words([b"a\xf0\x9f", b"\x98"]))
+    assert stream.feed(0).text == "a"
+    assert stream.feed(1).text == ""
+    assert stream.finish() == Piece("\ufffd", [0, 1] if False else [1], False)
+
+
+def test_empty_stop_strings_are_refused() -> None:
+    with pytest.raises(RequestError, match="empty"):
+        TextStream(Words([]), ["a", ""])
+
+
+def test_streams_of_real_tokens_join_to_the_decode(pair: Pair) -> None:
+    ours = pair.ours
+    for text in HOSTILE:
+        ids = [
+            *ours.encode(text, special=True),
+            *sorted(ours.end_ids),
+            *ours.encode("é" + text)[-9:],
+        ]
+        stream = TextStream(ours)
+        pieces = [*map(stream.feed, ids), stream.finish()]
+        joined = "".join(piece.text for piece in pieces)
+        assert joined == ours.decode(ids, skip_special=True, start=False)
+        assert [token for piece in pieces for token in piece.tokens] == ids
