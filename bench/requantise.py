@@ -32,8 +32,9 @@ def copy_metadata(reader: GGUFReader, writer: GGUFWriter, file_type: int) -> Non
         writer.add_key_value(key, value, kind, sub_type=inner)
 
 
-def requantise(source: Path, target: Path, wanted: GGMLQuantizationType) -> None:
+def requantise(source: Path, target: Path, format: str) -> None:
     """Writes `target`; matrices of `source` that are in KEPT formats are copied as they are."""
+    wanted = GGMLQuantizationType[format]
     reader = GGUFReader(source)
     architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
     part = target.with_name(target.name + ".part")
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--format", default="Q4_0", choices=sorted(FILE_TYPES))
     chosen = parser.parse_args()
-    requantise(chosen.source, chosen.target, GGMLQuantizationType[chosen.format])
+    requantise(chosen.source, chosen.target, chosen.format)
     print(f"wrote {chosen.target} ({chosen.target.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from strata.cache.lease import Holder, Lease, StateHold
 from strata.cache.policy import Ranking, value
 from strata.cache.states import Admission, Resume
-from strata.cache.trie import TOKEN, Checkpoint, Match, Node
+from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
 
 CAPTURES = 6
@@ -60,7 +60,7 @@ class Checkpoints:
 
     def resume(self, match: Match) -> Resume:
         """See `States`."""
-        node = _deepest(match.node, match.rest)
+        node = deepest_checkpoint(match.node, match.rest)
         if node is None:
             return Resume()
         source = node if node.parent is match.node else None
@@ -285,22 +285,9 @@ class Checkpoints:
     def _saved(self, node: Node) -> int:
         """Tokens between this checkpoint and the next shallower one on its path."""
         assert node.parent is not None
-        below = _deepest(node.parent, node.key[:-TOKEN])
+        below = deepest_checkpoint(node.parent, node.key[:-TOKEN])
         return node.end - (below.end if below else 0)
 
     def _value(self, node: Node) -> float:
         assert node.checkpoint is not None
         return value(node.checkpoint.age, node.checkpoint.hits, self._saved(node), self._size)
-
-
-def _deepest(node: Node, rest: bytes) -> Node | None:
-    """The deepest checkpoint at or above `node`, or on a leaf that `rest` begins with."""
-    while True:
-        for leaf in node.children.prefixes(rest):
-            if leaf.checkpoint is not None:
-                return leaf
-        if node.checkpoint is not None:
-            return node
-        if node.parent is None:
-            return None
-        rest, node = node.key, node.parent

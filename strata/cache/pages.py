@@ -33,6 +33,7 @@ class PagePool:
     def __init__(self, total: int, size: int, trie: BlockTrie, worth: PageWorth) -> None:
         self.total = total
         self.size = size
+        self.block = trie.block
         self.clock = 0.0
         self.evicted = 0
         self.candidates: Ranking[Node] = Ranking()
@@ -99,7 +100,7 @@ class PagePool:
         if node.parent is None:
             self._trie.prune(node)
         elif node.owner is None and not node.pins and not node.children.by_key:
-            if node.end % self._trie.block and not self._worth.lost(node):
+            if node.end % self.block and not self._worth.lost(node):
                 self.drop(node)
             else:
                 self.candidates.set(node, self._value(node))

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 
 from strata.cache.checkpoints import Checkpoints
 from strata.cache.lease import Answer, Full, Holder, Lease, Run, Wait
+from strata.cache.opening import Opener
 from strata.cache.pages import PagePool
 from strata.cache.parking import Parking
 from strata.cache.seal import Sealer
 from strata.cache.states import Resume, Stateless, States
 from strata.cache.stats import CacheStats
-from strata.cache.trie import BlockTrie, Match, Node, encode
-from strata.types import Capture, Copy, PageCopy
+from strata.cache.trie import BlockTrie, Match, encode
+from strata.types import Capture, Copy
 
 __all__ = ["Answer", "CacheStats", "Full", "Holder", "Lease", "PrefixCache", "Run", "Wait"]
 
@@ -64,6 +65,7 @@ class PrefixCache:
         self._pages = PagePool(pages, page_bytes, self._trie, self._states)
         self._leases: dict[str, Lease] = {}
         self._sealer = Sealer(self._leases, self._trie, self._pages, self._states)
+        self._opener = Opener(self._leases, self._pages, self._states, self._sealer)
         self._parking = Parking()
         self._state_bytes = state_bytes
         self._counts = _Counts()
@@ -79,13 +81,14 @@ class PrefixCache:
         assert holder.id not in self._leases and len(holder.tokens) > 0
         self._parking.leave(holder)
         if not holder.cached:
-            return self._open(holder, None, Resume())
+            return self._opener.open(holder, None, Resume())
         data = encode(holder.tokens)
         root = self._trie.root(holder.namespace)
         match = self._trie.match(root, data, len(holder.tokens) - 1)
         resume = self._states.resume(match)
-        answer = self._wait(holder, match, resume) or self._open(holder, match, resume)
+        answer = self._wait(holder, match, resume) or self._opener.open(holder, match, resume)
         if isinstance(answer, Run):
+            self._parking.forget(holder)
             self._sealer.claim(answer.lease, data)
             self._count(match, resume)
         return answer
@@ -102,66 +105,6 @@ class PrefixCache:
             return None
         self._parking.park(holder, owner, until)
         return Wait(owner.holder.id, until)
-
-    def _open(self, holder: Holder, match: Match | None, resume: Resume) -> Run | Full:
-        """Take all that a lease needs, or nothing."""
-        kept = [node for node in (resume.source, resume.state) if node]
-        tip = match.node if match else None
-        for node in [tip, *kept] if tip else kept:
-            self._pages.pin(node)
-        wanted = self._states.wanted(holder, match, resume) if match else []
-        admission = self._states.admit(resume, wanted)
-        answer: Run | Full = Full("states")
-        if admission is not None:
-            lease = self._lease(holder, tip, resume)
-            lease.hold = admission.hold
-            self._leases[holder.id] = lease  # before anything is taken: its pages are in use
-            copies = self._private_page(lease, resume, kept)
-            if copies is None:
-                del self._leases[holder.id]
-                self._states.abandon(lease)
-                answer = Full("pages")
-            else:
-                self._parking.forget(holder)
-                answer = Run(lease, admission.copies + copies)
-        for node in kept:
-            self._pages.unpin(node)
-        if tip is not None and isinstance(answer, Full):
-            self._pages.unpin(tip)
-        return answer
-
-    def _lease(self, holder: Holder, tip: Node | None, resume: Resume) -> Lease:
-        pages = [node.page for node in tip.path() if node.page is not None] if tip else []
-        pages.reverse()
-        return Lease(
-            holder=holder,
-            pages=pages,
-            resume_len=resume.position,
-            writable_from=tip.end if tip else 0,
-            computed_len=resume.position,
-            target=len(holder.tokens),
-            tip=tip,
-        )
-
-    def _private_page(
-        self, lease: Lease, resume: Resume, kept: list[Node]
-    ) -> tuple[Copy, ...] | None:
-        """A page of its own for the block it resumes inside of; None when there is none."""
-        source = resume.source
-        if source is None:
-            return ()
-        assert source.page is not None
-        page = self._page()
-        if page is None:  # nothing else can go: the source may, and its page is then ours
-            for node in [node for node in kept if node is source]:
-                kept.remove(node)
-                self._pages.unpin(node)
-            page = self._pages.take()
-        if page is None:
-            return None
-        lease.pages.append(page)
-        lease.owned.add(page)
-        return () if page == source.page else (PageCopy(source.page, page, resume.rows),)
 
     def _count(self, match: Match, resume: Resume) -> None:
         """A prefix has been used."""
@@ -181,24 +124,7 @@ class PrefixCache:
         False when that is impossible now; the lease is then as it was.
         """
         assert lease.open
-        had = len(lease.pages)
-        while len(lease.pages) * self.block < planned_len:
-            page = self._page()
-            if page is None:
-                for extra in lease.pages[had:]:
-                    self._pages.give(extra)
-                    lease.owned.remove(extra)
-                del lease.pages[had:]
-                return False
-            lease.pages.append(page)
-            lease.owned.add(page)
-        return True
-
-    def _page(self) -> int | None:
-        page = self._pages.take()
-        if page is None and self._sealer.merge():
-            page = self._pages.take()
-        return page
+        return self._opener.extend(lease, planned_len)
 
     def captures(self, lease: Lease, row: int, start: int, count: int) -> tuple[Capture, ...]:
         """State captures to take in a step that computes tokens [start, start + count) as `row`.

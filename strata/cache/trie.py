@@ -150,6 +150,19 @@ class Children:
                 yield child
 
 
+def deepest_checkpoint(node: Node, rest: bytes) -> Node | None:
+    """The deepest node with one at or above `node`, or on a leaf below that `rest` begins with."""
+    while True:
+        for leaf in node.children.prefixes(rest):
+            if leaf.checkpoint is not None:
+                return leaf
+        if node.checkpoint is not None:
+            return node
+        if node.parent is None:
+            return None
+        rest, node = node.key, node.parent
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """How much of a prompt is known. Lengths in tokens from the start.

@@ -125,7 +125,7 @@ def set_up_log(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
-    for chatty in ("httpx", "httpcore", "filelock", "urllib3", "asyncio"):
+    for chatty in ("uvicorn", "httpx", "httpcore", "filelock", "urllib3", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

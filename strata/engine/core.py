@@ -260,7 +260,8 @@ class Core:
     # -------------------------------------------------------------- counting
 
     def _note_admission(self, sequence: Sequence, now: float) -> None:
-        if sequence.times.admitted is not None:  # resumed: the first reading is what counts
+        resumed = sequence.times.admitted is not None  # the first reading is what counts
+        if resumed or sequence.status is not Status.RUNNING:  # preempted again at once
             return
         sequence.times.admitted = now
         sequence.cached_tokens = sequence.computed_len

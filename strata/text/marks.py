@@ -134,8 +134,8 @@ class Marks:
         copies = []
         for message in messages:
             guard = self._control if message["role"] == "assistant" else self._all
-            rest = {key: value for key, value in message.items() if key != "role"}
-            copies.append({"role": message["role"], **_copy(rest, guard, change, whole=True)})
+            changed = _copy(dict(message), guard, change, whole=True)
+            copies.append({**changed, "role": message["role"]})
         return (
             copies,
             None if tools is None else _copy(list(tools), self._all, change, whole=False),

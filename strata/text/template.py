@@ -184,7 +184,7 @@ class ChatTemplate:
                 first = first or error
                 continue
             done = _Rendering(source, values, continued, text)
-            if _shows_system(values, text):
+            if _shows_system(chat, text if values.mark is None else text.replace(values.mark, "")):
                 return done
             left_out = left_out or done
         if left_out is not None:
@@ -272,9 +272,9 @@ def _versions(chat: list[dict[str, Any]]) -> Iterator[Chat]:
                 yield moved
 
 
-def _shows_system(values: Marked, text: str) -> bool:
+def _shows_system(chat: Chat, text: str) -> bool:
     """Whether each system message but the first is found in the text."""
-    late = (m["content"].strip() for m in values.messages[1:] if m["role"] == "system")
+    late = (valid(m["content"]).strip() for m in chat[1:] if m["role"] == "system")
     return all(content in text for content in late)
 
 

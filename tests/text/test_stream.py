@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hostile import HOSTILE
@@ -97,7 +98,7 @@ def answers(draw: st.DrawFn) -> tuple[list[bytes], list[str], int]:
         text = text[:at] + bytes([byte]) + text[at:]
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=10)))
     edges = [0, *cuts, len(text)]
-    words = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    words = [text[a:b] for a, b in pairwise(edges)]
     whole = text.decode("utf-8", "replace")
     stop = draw(
         st.lists(st.text(st.sampled_from("ab<é漢\n\ufffd"), min_size=1, max_size=3), max_size=3)
@@ -108,7 +109,7 @@ def answers(draw: st.DrawFn) -> tuple[list[bytes], list[str], int]:
     return words, stop, draw(st.integers(0, 6))
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(answers())
 @example(([b"ab", b"cd"], ["bcx", "cd"], 0))
 @example(([b"aab"], ["aab", "ab", "b"], 0))
@@ -130,7 +131,7 @@ def test_stream_equals_the_oracle(answer: tuple[list[bytes], list[str], int]) ->
     assert all(piece.text or not piece.tokens for piece in pieces[:-1])
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(answers())
 def test_no_more_is_held_back_than_needed(answer: tuple[list[bytes], list[str], int]) -> None:
     """What is held begins a stop string or a character; everything else has gone out."""
@@ -180,7 +181,7 @@ def test_unfinished_character_at_the_end() -> None:
     stream = TextStream(Words([b"a\xf0\x9f", b"\x98"]))
     assert stream.feed(0).text == "a"
     assert stream.feed(1).text == ""
-    assert stream.finish() == Piece("\ufffd", [0, 1] if False else [1], False)
+    assert stream.finish() == Piece("\ufffd", [1], False)
 
 
 def test_empty_stop_strings_are_refused() -> None:

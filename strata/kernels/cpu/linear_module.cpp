@@ -112,7 +112,8 @@ void bind_linear(nb::module_& m) {
   m.def("quantised_row", &quantised_row, "kind"_a, "x"_a, "k"_a,
         "The bytes of one quantised activation row (layout.h), for tests.");
   nb::class_<Linear>(m, "Linear", "A packed weight matrix. Owns no memory; keeps `owner` alive.")
-      .def("__init__", &init_linear, "format"_a, "n"_a, "k"_a, "tiles"_a, "bias"_a, "owner"_a,
+      .def("__init__", &init_linear, "format"_a, "n"_a, "k"_a, "tiles"_a, "bias"_a,
+           "owner"_a.none(),
            nb::keep_alive<1, 7>())
       .def_ro("format", &Linear::format)
       .def_ro("n", &Linear::n)

@@ -142,7 +142,7 @@ struct Kernel32 {
   template <size_t bytes>
   STRATA_INLINE static void prefetch(const uint8_t* units) {
     STRATA_UNROLL for (size_t i = 0; i < bytes + kHalves; i += 64) {
-      __builtin_prefetch(units + PFD + i);
+      __builtin_prefetch(units + 2560 + i);
     }
   }
 };

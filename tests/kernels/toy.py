@@ -1,0 +1,195 @@
+"""Small random models on any kernels, and sequences that are run through them step by step.
+
+`Toy.run` takes steps as lists of (sequence, tokens to read) and returns the logits of
+every token; `Toy.memory` shows what the pages hold, in a layout of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import gguf
+import numpy as np
+import torch
+
+from strata.kernels import Kernels
+from strata.kernels.attention import AttentionWeights
+from strata.kernels.head import HeadWeights
+from strata.kernels.mlp import MlpWeights
+from strata.kernels.quant import Format, QTensor
+from strata.kernels.rope import RopeSpec
+from strata.types import ForwardPlan
+
+STRANGE = 0x7E00  # a half that is not a number, in every row never written
+
+
+@dataclass(frozen=True)
+class Shape:
+    hidden: int = 96
+    ffn: int = 160
+    vocab: int = 80
+    heads: int = 6
+    kv_heads: int = 2
+    head_dim: int = 32
+    layers: int = 2
+    block: int = 16
+    rope_dims: int = 0  # 0: head_dim
+    head_norms: bool = False
+    biases: bool = False
+    formats: tuple[Format, ...] = (Format.F32,)  # of q, k, v, o, gate, up, down, in turn
+    seed: int = 0
+
+
+@dataclass
+class Sequence_:
+    tokens: np.ndarray
+    pages: list[int]
+    done: int = 0
+    writable_from: int = 0
+    logits: list[torch.Tensor] = field(default_factory=list)
+
+
+class Weights:
+    """Random weights of a shape, the same for every implementation."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._rng = np.random.default_rng(shape.seed)
+        self._turn = 0
+        s = shape
+        dims = s.rope_dims or s.head_dim
+        frequencies = torch.from_numpy((1e4 ** (-np.arange(0, dims, 2) / dims)).astype(np.float32))
+        rope = RopeSpec(dims, frequencies, magnitude=1.1)
+        self.table = self.matrix(s.vocab, s.hidden, Format.F32)
+        self.layers = [(self.attention(rope), self.mlp()) for _ in range(s.layers)]
+        self.head = HeadWeights(self.vector(s.hidden), 1e-5, self.matrix(s.vocab, s.hidden))
+
+    def vector(self, n: int, around: float = 1.0) -> torch.Tensor:
+        return torch.from_numpy((around + 0.2 * self._rng.standard_normal(n)).astype(np.float32))
+
+    def matrix(self, rows: int, cols: int, kind: Format | None = None) -> QTensor:
+        if kind is None:
+            kind = self.shape.formats[self._turn % len(self.shape.formats)]
+            self._turn += 1
+        values = (self._rng.standard_normal((rows, cols)) * 2 / cols**0.5).astype(np.float32)
+        if kind is Format.F32:
+            data = values
+        else:
+            data = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(kind)))
+        return QTensor(torch.from_numpy(data.view(np.uint8).reshape(-1)), kind, rows, cols)
+
+    def attention(self, rope: RopeSpec) -> AttentionWeights:
+        s = self.shape
+        inner, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
+        plain = AttentionWeights(
+            norm=self.vector(s.hidden), eps=1e-5,
+            q=self.matrix(inner, s.hidden), k=self.matrix(kv, s.hidden),
+            v=self.matrix(kv, s.hidden), o=self.matrix(s.hidden, inner),
+            heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim,
+            rope=rope, scale=s.head_dim**-0.5,
+        )  # fmt: skip
+        if s.head_norms:
+            plain = replace(
+                plain, q_norm=self.vector(s.head_dim, 2.0), k_norm=self.vector(s.head_dim, 2.0)
+            )
+        if s.biases:
+            q, k, v = self.vector(inner, 0), self.vector(kv, 0), self.vector(kv, 0)
+            plain = replace(plain, q_bias=q, k_bias=k, v_bias=v)
+        return plain
+
+    def mlp(self) -> MlpWeights:
+        s = self.shape
+        return MlpWeights(
+            self.vector(s.hidden), 1e-5, self.matrix(s.ffn, s.hidden),
+            self.matrix(s.ffn, s.hidden), self.matrix(s.hidden, s.ffn),
+        )  # fmt: skip
+
+
+class Toy:
+    """A model of random weights with pages of its own, all of whose bytes begin strange."""
+
+    def __init__(
+        self, weights: Weights, kernels: Kernels, pages: int = 64, dtype: torch.dtype | None = None
+    ) -> None:
+        s = self.shape = weights.shape
+        dtype = dtype or getattr(torch, kernels.kv_dtype)
+        self.native = kernels.name != "reference"
+        size = s.kv_heads * s.block * s.head_dim
+        # One record a page, k and v of every layer in it, as in the engine's arena.
+        record = torch.full((pages, s.layers * 2 * size), STRANGE, dtype=torch.int16)
+        self.record = record.view(torch.float16).to(dtype)
+        fields = self.record.view(pages, s.layers * 2, s.kv_heads, s.block, s.head_dim)
+        self.fields = [fields[:, i] for i in range(s.layers * 2)]
+        ops = [kernels.embed(weights.table)]
+        for i, (attention, mlp) in enumerate(weights.layers):
+            k, v = self.fields[2 * i : 2 * i + 2]
+            ops += [kernels.attention(attention, k, v, s.block), kernels.mlp(mlp)]
+        ops.append(kernels.head(weights.head))
+        self.program = kernels.program(ops)
+        self._unused = list(range(pages))
+
+    def sequence(self, tokens: np.ndarray, order: np.random.Generator | None = None) -> Sequence_:
+        """A new sequence with pages for all of its tokens, in random order when asked."""
+        if order is not None:
+            order.shuffle(self._unused)
+        count = -(-len(tokens) // self.shape.block)
+        pages, self._unused = self._unused[:count], self._unused[count:]
+        assert len(pages) == count
+        return Sequence_(tokens, pages)
+
+    def plan(self, batch: Iterable[tuple[Sequence_, int]]) -> ForwardPlan:
+        batch, block = list(batch), self.shape.block
+        tokens, positions, slots, starts = [], [], [], [0]
+        table = np.full((len(batch), max(len(s.pages) for s, _ in batch) + 1), -1, np.int32)
+        for row, (s, count) in enumerate(batch):
+            where = range(s.done, s.done + count)
+            tokens += s.tokens[s.done : s.done + count].tolist()
+            positions += where
+            slots += [
+                s.pages[p // block] * block + p % block if p >= s.writable_from else -1
+                for p in where
+            ]
+            starts.append(len(tokens))
+            # Pages beyond the last token are not shown: reading there would be seen.
+            used = (s.done + count - 1) // block + 1
+            table[row, :used] = s.pages[:used]
+
+        def ints(values: Sequence[int]) -> np.ndarray:
+            return np.asarray(values, np.int32)
+
+        return ForwardPlan(
+            step=0, block=block, tokens=ints(tokens), positions=ints(positions),
+            row_starts=ints(starts), page_table=table, write_slots=ints(slots),
+            state_slots=ints([-1] * len(batch)), sample=ints(range(len(tokens))),
+        )  # fmt: skip
+
+    def step(self, batch: Iterable[tuple[Sequence_, int]]) -> None:
+        """Reads some tokens of some sequences in one step."""
+        batch = list(batch)
+        logits = self.program.run(self.plan(batch))
+        for s, count in batch:
+            mine, logits = logits[:count], logits[count:]
+            s.logits.append(mine)
+            s.done += count
+
+    def read(self, s: Sequence_, chunk: int) -> torch.Tensor:
+        """Reads the rest of a sequence alone, in chunks; logits of all its tokens."""
+        while s.done < len(s.tokens):
+            self.step([(s, min(chunk, len(s.tokens) - s.done))])
+        return torch.cat(s.logits)
+
+    def memory(self, s: Sequence_) -> torch.Tensor:
+        """Keys and values of a sequence's tokens: [2 layers, tokens, kv_heads, head_dim]."""
+        shown = []
+        for i, pages in enumerate(self.fields):
+            held = pages[torch.tensor(s.pages)]
+            if self.native and i % 2 == 0:
+                held = held.flatten(2).unflatten(2, (-1, self.shape.block))
+                held = held.transpose(2, 3)
+            shown.append(held.transpose(1, 2).flatten(0, 1)[: s.done])
+        return torch.stack(shown)
+
+
+def random_tokens(n: int, seed: int = 0, vocab: int = 80) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, vocab, n)
