@@ -14,7 +14,7 @@ CHOICE = ("tests/engine/test_draw.py", "tests/engine/test_sampler.py")
 ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     (
         "strata.engine.core",
-        TRAFFIC,
+        ("tests/engine/test_core.py", POLICY[1], "tests/engine/test_traffic.py"),
         [
             (
                 "what a failed step wrote is shared",
@@ -107,7 +107,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "those behind the head may pass it",
-                "                self._shut = True  # nobody passes the head\n                return",
+                "                self._shut = True  # nobody passes the head\n"
+                "                return",
                 "                self.queue.append(self.queue.pop(0))\n                return",
             ),
             (

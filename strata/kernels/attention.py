@@ -113,7 +113,7 @@ def attention(
 def _project(h: Tensor, matrix: Tensor, bias: Tensor | None, heads: int) -> Tensor:
     """[n, heads, head_dim]"""
     y = h @ matrix.T if bias is None else h @ matrix.T + bias
-    return y.unflatten(1, (heads, -1))
+    return y.view(len(y), heads, -1)
 
 
 def _rows(field: Tensor, pages: Tensor, count: int) -> Tensor:
@@ -124,7 +124,7 @@ def _rows(field: Tensor, pages: Tensor, count: int) -> Tensor:
 def _attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, w: AttentionWeights) -> Tensor:
     """Queries [n, heads, head_dim] over keys [kv_heads, count, head_dim]: as the queries."""
     group = w.heads // w.kv_heads
-    grouped = q.transpose(0, 1).unflatten(0, (w.kv_heads, group))  # [kv_heads, group, n, head_dim]
+    grouped = q.transpose(0, 1).reshape(w.kv_heads, group, len(q), w.head_dim)
     scores = grouped @ k[:, None].transpose(-1, -2) * w.scale
     hidden = torch.arange(k.shape[1]) > positions[:, None]
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)

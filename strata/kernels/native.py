@@ -4,8 +4,8 @@ Owns the packed copies of the weights, in huge pages; ops hold raw addresses of 
 and of the pages, which must not move. Results do not depend on how many tokens or
 rows share a step, nor on the number of threads.
 
-One instruction set is in use per process: choosing another one spoils what was
-packed before, except that a program keeps to the one it was built under.
+The instruction set in use is process-wide; kernels set theirs before they pack, and a
+program before it runs, so several may live side by side but not in two threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strata.kernels import _cpu  # after torch, whose OpenMP runtime it shares
+import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
@@ -106,8 +106,8 @@ class NativeKernels:
             raise ConfigError(
                 f"kernels for {chosen!r} cannot run here; available: {', '.join(available)}"
             )
-        _cpu.use_isa(chosen)
         self.name = f"native {chosen}"
+        self._isa = chosen
         self._threads = threads
         self._memory = PackedMemory()
         self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
@@ -169,10 +169,12 @@ class NativeKernels:
         """A program of these ops."""
         own = [op for op in ops if isinstance(op, NativeOp)]
         assert len(own) == len(ops), "ops of another implementation"
+        _cpu.use_isa(self._isa)
         return NativeProgram(own, self._threads)
 
     def _linear(self, q: QTensor, bias: Tensor | None = None) -> _cpu.Linear:
         """Packs a matrix; the result keeps its bytes alive."""
+        _cpu.use_isa(self._isa)
         tiles = self._memory.take(_cpu.packed_bytes(int(q.format), q.rows, q.cols))
         data = q.data.contiguous()
         _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, tiles.data_ptr())
@@ -194,13 +196,3 @@ def _vector(x: Tensor | None) -> Tensor | None:
 
 def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
-
-
-def page_keys(k: Tensor) -> Tensor:
-    """The keys in a native page field k [pages, kv_heads, block, head_dim], in that order.
-
-    A page holds them transposed; this is the view that shows them, for tests and tools.
-    """
-    pages, heads, block, dim = k.shape
-    strides = (k.stride(0), k.stride(1), 1, block)
-    return k.as_strided((pages, heads, block, dim), strides)

@@ -76,9 +76,7 @@ class ReferenceKernels:
         """Token embeddings."""
         return ReferenceOp(table.cols, lambda x, step: embed(step.tokens, table))
 
-    def attention(
-        self, weights: AttentionWeights, k: Tensor, v: Tensor, block: int
-    ) -> ReferenceOp:
+    def attention(self, weights: AttentionWeights, k: Tensor, v: Tensor, block: int) -> ReferenceOp:
         """Attention of one layer; k, v [pages, kv_heads, block, head_dim] of any float type."""
         assert k.shape[1:] == v.shape[1:] == (weights.kv_heads, block, weights.head_dim)
         matrices = Projections(

@@ -1,9 +1,9 @@
 """SlotArena: n equal slots of bytes on one device.
 
-Owns the bytes and a free list of slot numbers. Does not know what a slot holds.
-The bytes never move, so kernels may keep raw pointers into them; they begin as
-zeros. On the CPU they lie in huge pages where the system grants them, because a
-step touches a few kilobytes in each of many slots.
+Owns the bytes. Does not know what a slot holds, nor which are in use: their numbers
+belong to the prefix cache. The bytes never move, so kernels may keep raw pointers
+into them; they begin as zeros. On the CPU they lie in huge pages where the system
+grants them, because a step touches a few kilobytes in each of many slots.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def _mapped_zeros(nbytes: int) -> torch.Tensor:
 class SlotArena:
     """`slots` records of `nbytes` bytes each.
 
-    `data` is uint8 [slots, nbytes], contiguous. Free slots are handed out by
-    `take` and come back by `give`; users with a numbering of their own (the
-    prefix cache) use the bytes only.
+    `data` is uint8 [slots, nbytes], contiguous.
     """
 
     def __init__(self, slots: int, nbytes: int, device: str = "cpu") -> None:
@@ -55,8 +53,6 @@ class SlotArena:
         else:
             flat = torch.zeros(slots * nbytes, dtype=torch.uint8, device=device)
         self.data = flat.view(slots, nbytes)
-        self._free = list(range(slots - 1, -1, -1))
-        self._taken = bytearray(slots)
 
     def field(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The array at byte `offset` of every record: a strided view [slots, *shape]."""
@@ -69,22 +65,3 @@ class SlotArena:
             (self.nbytes // size, *strides),
             flat.storage_offset() + offset // size,
         )
-
-    def take(self) -> int | None:
-        """A free slot, now taken; None when there is none."""
-        if not self._free:
-            return None
-        slot = self._free.pop()
-        self._taken[slot] = 1
-        return slot
-
-    def give(self, slot: int) -> None:
-        """Return a slot that `take` handed out. Its bytes stay as they are."""
-        assert self._taken[slot], f"slot {slot} is free already"
-        self._taken[slot] = 0
-        self._free.append(slot)
-
-    @property
-    def free(self) -> int:
-        """How many slots can be taken."""
-        return len(self._free)

@@ -116,24 +116,16 @@ def plan_memory(
     Raises ConfigError.
     """
     if weights + cache_bytes > memory:
-        spare = memory - weights
-        advice = (
-            f"set --cache-size to at most {spare // _MIB}MiB"
-            if spare >= _MIB
-            else "the weights alone do not fit: take a smaller model"
-        )
-        raise ConfigError(
-            f"weights of {show_bytes(weights)} and a cache of {show_bytes(cache_bytes)} exceed"
-            f" the memory of {show_bytes(memory)}: {advice}"
-        )
+        raise ConfigError(_beyond_memory(weights, cache_bytes, memory))
+    least_states = 2 * batch if state_bytes else 0
     states = 0
     if state_bytes:
-        states = max(2 * batch, int(cache_bytes * _STATE_SHARE) // state_bytes)
+        states = max(least_states, int(cache_bytes * _STATE_SHARE) // state_bytes)
     left = cache_bytes - states * state_bytes
     pages = max(left, 0) // page_bytes if page_bytes else 0
     need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
     if left < 0 or pages < need:
-        wanted = need * page_bytes + 2 * batch * state_bytes
+        wanted = need * page_bytes + least_states * state_bytes
         if state_bytes:
             wanted = max(wanted, ceil(need * page_bytes / (1 - _STATE_SHARE)))
         shorter = (pages - _SPARE_PAGES) * block
@@ -144,3 +136,14 @@ def plan_memory(
             + (f" or --ctx-size to at most {shorter}" if shorter > 0 else "")
         )
     return MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
+
+
+def _beyond_memory(weights: int, cache_bytes: int, memory: int) -> str:
+    spare = (memory - weights) // _MIB
+    advice = f"set --cache-size to at most {spare}MiB"
+    if spare < 1:
+        advice = "the weights alone do not fit: take a smaller model"
+    return (
+        f"weights of {show_bytes(weights)} and a cache of {show_bytes(cache_bytes)} exceed"
+        f" the memory of {show_bytes(memory)}: {advice}"
+    )

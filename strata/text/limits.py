@@ -1,7 +1,7 @@
 """What a running chat template may use up: time, space, and single operations that explode.
 
 Knows sizes and the names of filters and methods; knows no jinja2 environment. A value's
-size is its characters and elements at any depth.
+size is its characters and `_ELEMENT` for each element, at any depth.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from jinja2.exceptions import SecurityError
 
 DEPTH = 64
 _SECONDS = 2.0
-_TURNS = 256  # turns between two looks at the clock
+_TURNS = 64  # turns between two looks at the clock
 _FREE = 1 << 20  # characters that any template may use
 _SPEND = 32  # all values together, in values of the largest size
+_ELEMENT = 16  # an element of a list or dict, in characters
 _BITS = 4096  # of a whole number
 _PADDED = re.compile(r"\d{5,}|\*|\{[^{}]*\{")  # format strings that could pad without bound
 _REFUSED = frozenset(("encode", "to_bytes", "translate"))
@@ -66,7 +67,7 @@ class Budget:
     def spend(self, value: Any) -> Any:
         """Account for a value that was just made; returns it."""
         if isinstance(value, (str, bytes, list, tuple, dict)):
-            self.left -= len(value)
+            self.left -= len(value) * (1 if isinstance(value, (str, bytes)) else _ELEMENT)
             self.allow(measure(value, self.largest))
             if self.left < 0:
                 raise TooLarge("the chat template makes too much text")
@@ -76,7 +77,7 @@ class Budget:
 
 
 def measure(value: Any, limit: int) -> int:
-    """Characters and elements of a value at any depth; counting ends beyond `limit`."""
+    """The size of a value; counting ends beyond `limit`."""
     total, todo = 0, [(value, 0)]
     while todo and total <= limit:
         item, depth = todo.pop()
@@ -85,7 +86,7 @@ def measure(value: Any, limit: int) -> int:
         elif isinstance(item, (list, tuple, Mapping)):
             if depth >= DEPTH:
                 raise TooLarge(f"the chat template nests values deeper than {DEPTH}")
-            total += len(item)
+            total += _ELEMENT * len(item)
             todo += [(inner, depth + 1) for inner in item]
             if isinstance(item, Mapping):
                 todo += [(inner, depth + 1) for inner in item.values()]

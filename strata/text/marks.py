@@ -64,6 +64,8 @@ class Guard:
         return sorted(places)
 
 
+_WORDED = ("role", "type")  # keys whose values templates compare with words of their own
+
 _Change = Callable[[str, Guard, bool], str]
 
 
@@ -166,7 +168,7 @@ def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0
             key
             if not isinstance(key, str) or key.isidentifier()
             else change(key, guard, False): _copy(
-                inner, guard, change, whole and key != "type", depth + 1
+                inner, guard, change, whole and key not in _WORDED, depth + 1
             )
             for key, inner in value.items()
         }

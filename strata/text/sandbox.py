@@ -51,8 +51,10 @@ class _Guarding(NodeTransformer):
     """Puts a check where jinja2's compiled code would run without asking the sandbox."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A turn of the loop."""
+        """A turn of the loop, and one of its filter (`tick` is false, so the test decides)."""
         self.generic_visit(node)
+        if node.test is not None:
+            node.test = nodes.Or(_call("tick", []), node.test, lineno=node.lineno)
         node.body.insert(0, nodes.ExprStmt(_call("tick", []), lineno=node.lineno))
         return node
 
@@ -145,9 +147,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """A function or method call of the template."""
         budget = self._budget.get()
         budget.tick()
-        owner = getattr(obj, "__self__", None)
+        method = getattr(obj, "__wrapped__", obj)  # the sandbox wraps str.format
+        owner = getattr(method, "__self__", None)
         if isinstance(owner, (str, bytes, int)):
-            args = checked(budget, obj.__name__, (owner, *args), kwargs)[1:]
+            args = checked(budget, method.__name__, (owner, *args), kwargs)[1:]
         return budget.spend(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:

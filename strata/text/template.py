@@ -32,6 +32,7 @@ from strata.types import ModelError, RequestError
 
 _LARGEST = 1 << 20  # characters of a template's source
 _RESERVED = frozenset(("messages", "tools", "add_generation_prompt"))
+_STRIDE = 1024  # tokens compared at once
 _NEAR = 8  # tokens before a border in which its control token is looked for
 
 Chat = Sequence[dict[str, Any]]
@@ -228,9 +229,7 @@ class ChatTemplate:
             other = self._tokens(values, self._text(done.source, values, header=False))
         except RequestError:
             return 0
-        pairs = zip(tokens, other, strict=False)
-        shared = min(len(tokens), len(other))
-        return next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), shared)
+        return _shared(tokens, other)
 
     def _system_anchor(self, done: _Rendering, tokens: Sequence[int]) -> Iterator[int]:
         """The end of the system and tools block, wherever a next message may begin.
@@ -260,6 +259,15 @@ class ChatTemplate:
             yield stable
         elif last is not None:
             yield self._common(done, chat[: last + 1], tokens)
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many items two sequences have in common at their beginning."""
+    start = 0
+    while start < min(len(a), len(b)) and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
+        start += _STRIDE
+    ends = min(start, len(a), len(b)), min(start + _STRIDE, len(a), len(b))
+    return next((i for i in range(*ends) if a[i] != b[i]), ends[1])
 
 
 def _versions(chat: list[dict[str, Any]]) -> Iterator[Chat]:

@@ -122,6 +122,19 @@ def test_pending_goes_on_through_claims(
     assert (match.pending.end if match.pending else None) == end
 
 
+def test_the_nearest_of_several_claims_is_the_one_to_wait_for() -> None:
+    trie = BlockTrie(BLOCK)
+    for text in ([1, 2, 9, 9], [1, 2, 3, 9], [1, 2, 3, 4], [1, 8]):
+        claim(trie, text)
+    match = trie.match(trie.root(""), encode([1, 2, 3, 4]), 3)
+    assert match.pending_len == 3
+    match = trie.match(trie.root(""), encode([1, 2, 3, 9, 9]), 5)
+    assert match.pending_len == 4 and match.pending is not None
+    assert match.pending.key == encode([1, 2, 3, 9])
+    match = trie.match(trie.root(""), encode([1, 8, 8]), 3)
+    assert match.pending_len == 2 and match.pending is not None and match.pending.end == 2
+
+
 def test_claimed_rows_are_not_sealed_rows() -> None:
     trie = BlockTrie(BLOCK)
     grow(trie, [1, 2, 3, 4, 5, 6])

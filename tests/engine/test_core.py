@@ -426,9 +426,10 @@ def test_prompt_logprobs(chunk: int, max_tokens: int) -> None:
     assert max(len(p.sample) for p in model.plans) <= 66, "logits in one step are bounded"
 
 
-def test_prompt_logprobs_survive_preemption() -> None:
+@pytest.mark.parametrize("chunk", [1, 8])  # preempted while reading, or after
+def test_prompt_logprobs_survive_preemption(chunk: int) -> None:
     model = ScriptedModel()
-    bench = Bench(model, pages=28, batch=2, mixed_chunk=8, prefill_chunk=8)
+    bench = Bench(model, pages=28, batch=2, mixed_chunk=chunk, prefill_chunk=8)
     bench.ask(prompt(2, 5), 110)
     words = prompt(1, 60)
     sampling = Sampling(temperature=0.0, prompt_logprobs=0)

@@ -218,6 +218,37 @@ def test_the_head_of_the_queue_is_not_passed_by_smaller_ones() -> None:
     assert all(isinstance(bench.end(r), DoneEvent) for r in [big, *small])
 
 
+@pytest.mark.parametrize("states", [1, 2, 3])
+def test_without_states_requests_wait_in_order(states: int) -> None:
+    bench = Bench(ScriptedModel(recurrent=True), pages=400, states=states, batch=4)
+    asked = [bench.ask(prompt(i, 12), 20 - 3 * i) for i in range(6)]
+    admitted: list[str] = []
+    while bench.core.busy or not admitted:
+        bench.turn()
+        admitted += [s.id for s in bench.core.scheduler.running if s.id not in admitted]
+    assert admitted == [r.id for r in asked]
+    for request in asked:
+        assert bench.tokens(request) == [e.token for e in bench.model.answer(request)]
+
+
+def test_who_must_wait_is_not_tried_at_every_step() -> None:
+    bench = Watch(timed(), pages=24, block=4, batch=3)
+    tries = 0
+    acquire = bench.core.cache.acquire
+
+    def counted(holder):
+        nonlocal tries
+        tries += 1
+        return acquire(holder)
+
+    bench.core.cache.acquire = counted  # type: ignore[method-assign]
+    asked = [bench.ask(prompt(i, 10), 50) for i in range(3)]
+    bench.drain()
+    assert bench.core.scheduler.preemptions > 0
+    # Each is tried when it comes, when it was preempted, and when another has left.
+    assert tries <= 2 * len(asked) + bench.core.scheduler.preemptions
+
+
 def test_a_request_that_fits_alone_always_ends() -> None:
     bench = Watch(timed(), pages=16, block=4, batch=5, prefill_chunk=16)
     asked = [bench.ask(prompt(i, 3 + 7 * i), 20) for i in range(6)]  # the last: 58 of 64 tokens

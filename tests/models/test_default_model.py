@@ -15,7 +15,7 @@ import torch
 import transformers
 
 DATA = Path(__file__).resolve().parent.parent / "data"
-TEXTS, PROMPTS, LENGTH = (0, 3), (0, 4, 6, 13), 64
+TEXTS, PROMPTS, LENGTH = (0, 5), (0, 6, 13), 64
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -23,7 +23,6 @@ class Oracle:
     """transformers on the file's dequantised weights, in float32."""
 
     def __init__(self, path: Path) -> None:
-        torch.set_num_threads(2)
         source = {"gguf_file": path.name}
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -58,7 +57,7 @@ def oracle(default_model: Path) -> Oracle:
 
 @pytest.fixture(scope="module")
 def benches(default_model: Path, load: Callable[..., Any]) -> Callable[[str], Any]:
-    return cache(lambda backend: load(default_model, backend, threads=2))
+    return cache(lambda backend: load(default_model, backend))
 
 
 @pytest.mark.parametrize(("backend", "limit"), [("reference", 1e-6), ("native", 2e-3)])

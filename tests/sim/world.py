@@ -262,6 +262,7 @@ class World:
         assert seq.lease is not None
         seq.computed += count
         self.memory.copy(self.cache.commit(seq.lease, seq.computed, written))
+        self.scarce |= self.cache.stats().pages_free == 0  # a copy may have been left out
         self._publish(seq, max((c.position for c in written), default=0))
         if seq.computed == len(seq.tokens):
             seq.tokens.append(token)

@@ -158,15 +158,24 @@ def test_prefix_blank_and_bos(blank: bool) -> None:
     assert Tokenizer(vocab.from_gguf(without)).encode("the")[0] != 1
 
 
-def test_end_and_special_ids(smollm_pair: Pair, qwen_pair: Pair) -> None:
+def test_end_and_special_ids(smollm_pair: Pair) -> None:
     assert smollm_pair.ours.end_ids == {0, 2}
     assert smollm_pair.ours.bos == 1 and smollm_pair.ours.vocab_size == 49152
     assert smollm_pair.ours.special_ids == set(range(17))
+    metadata = byte_level_metadata("qwen2", **{"tokenizer.ggml.eot_token_id": 5})
+    made = Tokenizer(vocab.from_gguf(metadata))
+    size = made.vocab_size
+    assert made.end_ids == {5, size - 6, size - 4}  # eot, <|endoftext|>, <|im_end|>
+    assert made.special_ids == {5, *range(size - 6, size - 3)}
+    assert made.bos is None
+
+
+def test_end_ids_of_a_folder(qwen_pair: Pair) -> None:
     assert qwen_pair.ours.end_ids == {151643, 151645}
     assert qwen_pair.ours.bos is None and qwen_pair.ours.vocab_size == 151669
     assert 151667 not in qwen_pair.ours.special_ids  # <think> is no control token
-    generation = {"eos_token_id": [151645, 151662]}
     model = qwen_pair.model
+    generation = {"eos_token_id": [151645, 151662]}
     stated = replace(model, metadata={**model.metadata, "generation_config": generation})
     assert tokenizer.load(stated).end_ids == {151643, 151645, 151662}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ class Pair:
     """
 
     ours: Tokenizer
-    theirs: PreTrainedTokenizerBase
-    model: ModelFile
-    stock: PreTrainedTokenizerBase | None = None
+    theirs: PreTrainedTokenizerBase = field(repr=False)
+    model: ModelFile = field(repr=False)
+    stock: PreTrainedTokenizerBase | None = field(default=None, repr=False)
 
 
 def gguf(metadata: dict[str, Any]) -> ModelFile:

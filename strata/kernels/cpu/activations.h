@@ -1,6 +1,6 @@
 // Rows of activations in every form that the products of a phase take.
 //
-// Few rows are prepared by every thread for itself: that costs less than a barrier.
+// Few rows are prepared by every thread for itself: that costs less than a phase.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -13,17 +13,20 @@ namespace strata {
 
 inline bool each_prepares(int rows) { return rows <= 2; }
 
-// Runs row(r) for every row: by each thread for all rows, or shared out.
-template <class Row>
-void prepare_rows(const Member& member, int rows, Row row) {
+// row(r) for every row, then a phase of tasks that read the rows.
+template <class Row, class Task>
+void share_after_rows(Member& member, int rows, Row row, int count, Task task) {
   if (each_prepares(rows)) {
-    for (int r = 0; r < rows; ++r) row(r);
+    member.share(count, task, [&] {
+      for (int r = 0; r < rows; ++r) row(r);
+    });
     return;
   }
   constexpr int kRows = 4;
-  member.share((rows + kRows - 1) / kRows, [&](int task) {
-    for (int r = task * kRows; r < rows && r < (task + 1) * kRows; ++r) row(r);
+  member.share((rows + kRows - 1) / kRows, [&](int part) {
+    for (int r = part * kRows; r < rows && r < (part + 1) * kRows; ++r) row(r);
   });
+  member.share(count, task);
 }
 
 class Activations {

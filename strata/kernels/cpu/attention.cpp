@@ -108,14 +108,14 @@ size_t Attention::scratch(const Step& step, int threads) const {
   return most;
 }
 
-void Attention::run(const Member& member, const Step& step, std::byte* scratch) const {
+void Attention::run(Member& member, const Step& step, std::byte* scratch) const {
   for (int first = 0; first < step.count; first += kTokens) {
     Carver carver(scratch);
     block(member, Work(*this, step, carver, first, member.id(), member.size()));
   }
 }
 
-void Attention::block(const Member& member, const Work& work) const {
+void Attention::block(Member& member, const Work& work) const {
   const int heads = weights_.kv_heads;
   project(member, work);
   if (!work.tiling.single())
@@ -125,11 +125,11 @@ void Attention::block(const Member& member, const Work& work) const {
   member.share(work.tiling.items(), [&](int index) { attend(work, work.tiling.item(index)); });
 
   const Linear& o = weights_.o;
-  prepare_rows(member, work.tokens, [&](int row) {
-    work.mixed_in.set(row, work.mixed + static_cast<size_t>(row) * o.k);
-  });
   float* x = work.step.x + static_cast<size_t>(work.first) * o.n;
-  member.share(slice_count(o, work.out_tiles), [&](int task) {
+  auto requantise = [&](int row) {
+    work.mixed_in.set(row, work.mixed + static_cast<size_t>(row) * o.k);
+  };
+  share_after_rows(member, work.tokens, requantise, slice_count(o, work.out_tiles), [&](int task) {
     Slice slice = slice_at(o, work.out_tiles, task);
     for (int row = 0; row < work.tokens; row += kRows)
       add_product(slice, work.mixed_in.rows_for(o, row), std::min(kRows, work.tokens - row),
@@ -138,21 +138,21 @@ void Attention::block(const Member& member, const Work& work) const {
 }
 
 // Norm, then queries, keys and values of the block's tokens.
-void Attention::project(const Member& member, const Work& work) const {
+void Attention::project(Member& member, const Work& work) const {
   const AttentionWeights& w = weights_;
   const float* x = work.step.x + static_cast<size_t>(work.first) * w.o.n;
-  prepare_rows(member, work.tokens, [&](int row) {
+  auto norm = [&](int row) {
     row_kernels().rms_norm(x + static_cast<size_t>(row) * w.o.n, w.norm, w.eps, w.o.n, work.own);
     work.in.set(row, work.own);
-  });
-  if (member.id() == 0)
-    for (int i = 0; i < work.tiling.counters(); ++i)
-      work.pending[i].store(work.tiling.segments_of(i), std::memory_order_relaxed);
+  };
   const Linear* parts[] = {&w.q, &w.k, &w.v};
   const int offsets[] = {0, w.q.n, w.q.n + w.k.n};
   int counts[3], total = 0;
   for (int i = 0; i < 3; ++i) total += counts[i] = slice_count(*parts[i], work.in_tiles);
-  member.share(total, [&](int task) {
+  share_after_rows(member, work.tokens, norm, total, [&](int task) {
+    if (task == 0)
+      for (int i = 0; i < work.tiling.counters(); ++i)
+        work.pending[i].store(work.tiling.segments_of(i), std::memory_order_relaxed);
     int i = 0;
     while (task >= counts[i]) task -= counts[i++];
     Slice slice = slice_at(*parts[i], work.in_tiles, task);

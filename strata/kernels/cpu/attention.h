@@ -39,12 +39,12 @@ class Attention : public Op {
   int width() const override { return weights_.o.n; }
   void prepare(const Step& step) const override;
   size_t scratch(const Step& step, int threads) const override;
-  void run(const Member& member, const Step& step, std::byte* scratch) const override;
+  void run(Member& member, const Step& step, std::byte* scratch) const override;
 
  private:
   struct Work;
-  void block(const Member& member, const Work& work) const;
-  void project(const Member& member, const Work& work) const;
+  void block(Member& member, const Work& work) const;
+  void project(Member& member, const Work& work) const;
   void write(const Work& work, int token, int head) const;
   void turn(float* vector, const float* norm, int position) const;
   void attend(const Work& work, const Item& item) const;

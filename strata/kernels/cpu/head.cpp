@@ -34,7 +34,7 @@ void Embed::prepare(const Step& step) const {
                               " is not in the vocabulary");
 }
 
-void Embed::run(const Member& member, const Step& step, std::byte*) const {
+void Embed::run(Member& member, const Step& step, std::byte*) const {
   const size_t bytes = row_bytes(format_, width_);
   member.share(step.count, [&](int t) {
     dequantise_row(format_, table_ + bytes * step.tokens[t], width_,
@@ -48,20 +48,20 @@ size_t Head::scratch(const Step& step, int threads) const {
   return carver.used();
 }
 
-void Head::run(const Member& member, const Step& step, std::byte* scratch) const {
+void Head::run(Member& member, const Step& step, std::byte* scratch) const {
   const Linear& weight = weights_.weight;
   const int tiles = slice_tiles(weight, tiles_of(weight), member.size());
   for (int first = 0; first < step.sampled; first += kTokens) {
     Carver carver(scratch);
     int tokens = std::min(kTokens, step.sampled - first);
     HeadWork work(weight, carver, tokens, member.id(), member.size());
-    prepare_rows(member, tokens, [&](int row) {
+    auto norm = [&](int row) {
       const float* x = step.x + static_cast<size_t>(step.sample[first + row]) * weight.k;
       row_kernels().rms_norm(x, weights_.norm, weights_.eps, weight.k, work.normed);
       work.in.set(row, work.normed);
-    });
+    };
     float* logits = step.logits + static_cast<size_t>(first) * weight.n;
-    member.share(slice_count(weight, tiles), [&](int task) {
+    share_after_rows(member, tokens, norm, slice_count(weight, tiles), [&](int task) {
       Slice slice = slice_at(weight, tiles, task);
       multiply_slice(slice, work.in.rows_for(weight, 0), tokens, logits + slice.first, weight.n);
     });

@@ -14,7 +14,7 @@ class Embed : public Op {
   // Throws std::out_of_range for a token that is not in the table.
   void prepare(const Step& step) const override;
   size_t scratch(const Step&, int) const override { return 0; }
-  void run(const Member& member, const Step& step, std::byte* scratch) const override;
+  void run(Member& member, const Step& step, std::byte* scratch) const override;
 
  private:
   int format_;
@@ -34,7 +34,7 @@ class Head : public Op {
   explicit Head(const HeadWeights& weights) : weights_(weights) {}
   int width() const override { return weights_.weight.k; }
   size_t scratch(const Step& step, int threads) const override;
-  void run(const Member& member, const Step& step, std::byte* scratch) const override;
+  void run(Member& member, const Step& step, std::byte* scratch) const override;
 
  private:
   HeadWeights weights_;

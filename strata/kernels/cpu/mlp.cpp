@@ -40,7 +40,7 @@ size_t Mlp::scratch(const Step& step, int threads) const {
   return carver.used();
 }
 
-void Mlp::run(const Member& member, const Step& step, std::byte* scratch) const {
+void Mlp::run(Member& member, const Step& step, std::byte* scratch) const {
   for (int first = 0; first < step.count; first += kTokens) {
     Carver carver(scratch);
     int tokens = std::min(kTokens, step.count - first);
@@ -49,15 +49,15 @@ void Mlp::run(const Member& member, const Step& step, std::byte* scratch) const 
   }
 }
 
-void Mlp::block(const Member& member, float* x, const Work& work) const {
+void Mlp::block(Member& member, float* x, const Work& work) const {
   const MlpWeights& w = weights_;
   const RowKernels& kernels = row_kernels();
   const int inner = w.gate.n, hidden = width(), tokens = work.tokens;
-  prepare_rows(member, tokens, [&](int row) {
+  auto norm = [&](int row) {
     kernels.rms_norm(x + static_cast<size_t>(row) * hidden, w.norm, w.eps, hidden, work.own);
     work.in.set(row, work.own);
-  });
-  member.share(slice_count(w.gate, work.wide_tiles), [&](int task) {
+  };
+  share_after_rows(member, tokens, norm, slice_count(w.gate, work.wide_tiles), [&](int task) {
     Slice gate = slice_at(w.gate, work.wide_tiles, task);
     Slice up = slice_at(w.up, work.wide_tiles, task);
     const int columns = gate.part.n;
@@ -70,10 +70,10 @@ void Mlp::block(const Member& member, float* x, const Work& work) const {
         kernels.silu_mul(gated + static_cast<size_t>(r) * inner, work.own + r * columns, columns);
     }
   });
-  prepare_rows(member, tokens, [&](int row) {
+  auto requantise = [&](int row) {
     work.inner.set(row, work.gated + static_cast<size_t>(row) * inner);
-  });
-  member.share(slice_count(w.down, work.down_tiles), [&](int task) {
+  };
+  share_after_rows(member, tokens, requantise, slice_count(w.down, work.down_tiles), [&](int task) {
     Slice down = slice_at(w.down, work.down_tiles, task);
     for (int row = 0; row < tokens; row += kRows)
       add_product(down, work.inner.rows_for(w.down, row), std::min(kRows, tokens - row), work.own,

@@ -18,11 +18,11 @@ class Mlp : public Op {
   explicit Mlp(const MlpWeights& weights) : weights_(weights) {}
   int width() const override { return weights_.down.n; }
   size_t scratch(const Step& step, int threads) const override;
-  void run(const Member& member, const Step& step, std::byte* scratch) const override;
+  void run(Member& member, const Step& step, std::byte* scratch) const override;
 
  private:
   struct Work;
-  void block(const Member& member, float* x, const Work& work) const;
+  void block(Member& member, float* x, const Work& work) const;
   MlpWeights weights_;
 };
 

@@ -39,8 +39,9 @@ class Op {
   virtual void prepare(const Step&) const {}
   // Bytes of scratch for a step with this many threads.
   virtual size_t scratch(const Step& step, int threads) const = 0;
-  // Called by every member; scratch is shared by them and aligned to 64 bytes.
-  virtual void run(const Member& member, const Step& step, std::byte* scratch) const = 0;
+  // Called by every member, and does its work in phases only (team.h). scratch is
+  // shared by them and aligned to 64 bytes.
+  virtual void run(Member& member, const Step& step, std::byte* scratch) const = 0;
 };
 
 // Bytes that only grow, aligned to 64, on huge pages where the system has them.

@@ -1,19 +1,26 @@
 // The threads that run one step together.
 //
-// All of them walk the same program; a phase is a set of independent tasks, handed out
-// one by one so that a thread on a busy core takes fewer, and ends at a barrier.
-// Knows nothing of what a task does. Results must not depend on who ran it.
+// All of them walk the same phases in the same order. A phase is a set of independent
+// tasks, claimed one by one, and it is over when its tasks are done: nobody waits for
+// a thread that holds none. So a thread whose core is busy with something else delays
+// the others by the one task that it holds, and finds its way back by skipping the
+// phases that ended without it.
+//
+// Invariant: whatever a thread reads or writes, it does while holding a task; the
+// phase cannot end meanwhile. Knows nothing of what a task does. Results must not
+// depend on who ran it.
 #pragma once
 #include <sched.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace strata {
 
 struct Team {
-  alignas(64) std::atomic<int> next{0};
-  alignas(64) std::atomic<int> arrived{0};
-  alignas(64) std::atomic<unsigned> phase{0};
+  // The number of the phase above the number of its next task, 32 bits each.
+  alignas(64) std::atomic<uint64_t> next{0};
+  alignas(64) std::atomic<int> done{0};
 };
 
 // One thread's view of the team.
@@ -24,29 +31,51 @@ class Member {
   int id() const { return id_; }
   int size() const { return size_; }
 
-  // Runs task(i) for every i < count, then waits for the others.
-  template <class Task>
-  void share(int count, Task task) const {
+  // One phase: task(i) for every i < count, each by one of the threads. A thread calls
+  // prepare() once before its first task.
+  template <class Task, class Prepare>
+  void share(int count, Task task, Prepare prepare) {
+    if (count == 0) return;
     if (size_ == 1) {
+      prepare();
       for (int i = 0; i < count; ++i) task(i);
       return;
     }
-    // The first task of a thread is its own number: no contention in small phases.
-    for (int i = id_; i < count; i = team_.next.fetch_add(1, std::memory_order_relaxed) + size_)
+    bool prepared = false;
+    for (int i; (i = claim(count)) >= 0;) {
+      if (!prepared) prepare();
+      prepared = true;
       task(i);
+      finish(count);
+    }
     wait();
+    ++phase_;
+  }
+
+  template <class Task>
+  void share(int count, Task task) {
+    share(count, task, [] {});
+  }
+
+ private:
+  // The next task of this thread's phase, or -1 when there is none left.
+  int claim(int count) {
+    uint64_t seen = team_.next.load(std::memory_order_acquire);
+    while (seen >> 32 == phase_ && static_cast<int>(seen & 0xffffffffu) < count)
+      if (team_.next.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel))
+        return static_cast<int>(seen & 0xffffffffu);
+    return -1;
+  }
+
+  // The last task to be done opens the next phase.
+  void finish(int count) {
+    if (team_.done.fetch_add(1, std::memory_order_acq_rel) + 1 != count) return;
+    team_.done.store(0, std::memory_order_relaxed);
+    team_.next.store((phase_ + 1) << 32, std::memory_order_release);
   }
 
   void wait() const {
-    if (size_ == 1) return;
-    unsigned phase = team_.phase.load(std::memory_order_relaxed);
-    if (team_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-      team_.arrived.store(0, std::memory_order_relaxed);
-      team_.next.store(0, std::memory_order_relaxed);
-      team_.phase.store(phase + 1, std::memory_order_release);
-      return;
-    }
-    for (int spins = 0; team_.phase.load(std::memory_order_acquire) == phase; ++spins) {
+    for (int spins = 0; team_.next.load(std::memory_order_acquire) >> 32 == phase_; ++spins) {
       if (spins < kSpins) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -57,13 +86,13 @@ class Member {
     }
   }
 
- private:
-  // Some tens of microseconds: longer than a phase's imbalance on idle cores.
+  // Some tens of microseconds: longer than what a phase's last task takes on idle cores.
   static constexpr int kSpins = 2000;
 
   Team& team_;
   int id_;
   int size_;
+  uint64_t phase_ = 0;
 };
 
 }  // namespace strata

@@ -52,21 +52,18 @@ STRATA_INLINE Two load_two(const uint8_t* units) {
   }
 }
 
-// One quarter of a block's products, for all rows and tiles of a patch.
-template <class Kind, int p, int MR, int NT>
-STRATA_INLINE void quarter(const uint8_t* const (&units)[NT], const uint8_t* const (&rows)[MR],
-                           size_t at, Dot<Kind::kBits> (&dot)[NT][MR]) {
+// One quarter of a block's products, for all rows of a patch.
+template <class Kind, int p, int MR>
+STRATA_INLINE void quarter(const uint8_t* units, const uint8_t* const (&rows)[MR], size_t at,
+                           Dot<Kind::kBits> (&dot)[MR]) {
   constexpr int first = Kind::kBits == 8 ? 8 * p : 4 * p;
   constexpr int second = Kind::kBits == 8 ? 8 * p + 4 : 4 * p + 16;
-  Two w[NT];
-  STRATA_UNROLL for (int t = 0; t < NT; ++t) w[t] = load_two<Kind, p>(units[t]);
+  const Two w = load_two<Kind, p>(units);
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    const X x = x_all(rows[m] + at + first);
-    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].step(2 * p, w[t].first, x);
+    dot[m].step(2 * p, w.first, x_all(rows[m] + at + first));
   }
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    const X x = x_all(rows[m] + at + second);
-    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].step(2 * p + 1, w[t].second, x);
+    dot[m].step(2 * p + 1, w.second, x_all(rows[m] + at + second));
   }
 }
 
@@ -77,37 +74,37 @@ STRATA_INLINE I offset(const Act32& x) {
 }
 
 // header: the block's d, then m.
-template <class Kind, int MR, int NT>
-STRATA_INLINE void block(const uint8_t* const (&header)[NT], const uint8_t* const (&units)[NT],
-                         const uint8_t* const (&rows)[MR], size_t at, F (&acc)[NT][MR]) {
-  Dot<Kind::kBits> dot[NT][MR];
+template <class Kind, int MR>
+STRATA_INLINE void block(const uint8_t* header, const uint8_t* units,
+                         const uint8_t* const (&rows)[MR], size_t at, F (&acc)[1][MR]) {
+  constexpr bool has_offset = Kind::kOffset >= 0;
+  Dot<Kind::kBits> dot[MR];
+  STRATA_UNROLL for (int m = 0; m < MR; ++m) {
+    const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at));
+    dot[m].start(has_offset ? &neg : nullptr);
+  }
+  quarter<Kind, 0, MR>(units, rows, at, dot);
+  quarter<Kind, 1, MR>(units, rows, at, dot);
+  quarter<Kind, 2, MR>(units, rows, at, dot);
+  quarter<Kind, 3, MR>(units, rows, at, dot);
+  const F d = f_half(header);
+  const F min = Kind::kMin ? f_half(header + kHalves) : d;
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
     const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
-    const I neg = Kind::kOffset >= 0 ? offset<Kind>(x) : i_zero();
-    STRATA_UNROLL for (int t = 0; t < NT; ++t) dot[t][m].start(Kind::kOffset >= 0 ? &neg : nullptr);
-  }
-  quarter<Kind, 0, MR, NT>(units, rows, at, dot);
-  quarter<Kind, 1, MR, NT>(units, rows, at, dot);
-  quarter<Kind, 2, MR, NT>(units, rows, at, dot);
-  quarter<Kind, 3, MR, NT>(units, rows, at, dot);
-  STRATA_UNROLL for (int t = 0; t < NT; ++t) {
-    const F d = f_half(header[t]);
-    const F min = Kind::kMin ? f_half(header[t] + kHalves) : d;
-    STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-      const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
-      const I neg = Kind::kOffset >= 0 ? offset<Kind>(x) : i_zero();
-      const F i = f_from(dot[t][m].sum(Kind::kOffset >= 0 ? &neg : nullptr));
-      acc[t][m] = f_fma(f_mul(i, f_all(x.d)), d, acc[t][m]);
-      if (Kind::kMin) acc[t][m] = f_fma(f_all(x.ds), min, acc[t][m]);
-      KEEP(acc[t][m]);
-    }
+    const I neg = offset<Kind>(x);
+    const F i = f_from(dot[m].sum(has_offset ? &neg : nullptr));
+    acc[0][m] = f_fma(f_mul(i, f_all(x.d)), d, acc[0][m]);
+    if (Kind::kMin) acc[0][m] = f_fma(f_all(x.ds), min, acc[0][m]);
+    KEEP(acc[0][m]);
   }
 }
 
+// One tile at a time: the weights are one stream, which prefetching follows. (Two
+// tiles at once halved the speed of one row: nothing fetched the second one's start.)
 template <class Kind>
 struct Kernel32 {
   static constexpr int kMaxRows = kPatchRows;
-  static constexpr int tiles_at(int rows) { return kRows == 16 ? (rows <= 4 ? 2 : 1) : 1; }
+  static constexpr int tiles_at(int) { return 1; }
 
   template <int MR, int NT>
   static __attribute__((noinline)) void patch(const Patch patch) {
@@ -115,34 +112,28 @@ struct Kernel32 {
     constexpr size_t group_bytes = size_t(layout.units) * kUnit;
     constexpr size_t block_bytes = (layout.units - 1) / layout.group * size_t(kUnit);
     const Panel& p = *patch.panel;
-    const uint8_t *tile[NT], *rows[MR];
-    F acc[NT][MR];
-    for (int t = 0; t < NT; ++t) tile[t] = p.tiles + (patch.tile + t) * p.tile_bytes;
+    const uint8_t* tile = p.tiles + patch.tile * p.tile_bytes;
+    const uint8_t* rows[MR];
+    F acc[1][MR];
     for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
-    STRATA_UNROLL for (int t = 0; t < NT; ++t) {
-      STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[t][m] = f_zero();
-    }
+    STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
     const int blocks = p.k / 32;
     const bool cold = patch.row == 0;  // later rows find the weights in the cache
     for (int b = 0; b < blocks; ++b) {
       const int second = layout.group == 2 ? b & 1 : 0;
-      const size_t group = size_t(layout.group == 2 ? b >> 1 : b) * group_bytes;
-      const uint8_t *header[NT], *units[NT];
-      STRATA_UNROLL for (int t = 0; t < NT; ++t) {
-        header[t] = tile[t] + group + second * kHalves;
-        units[t] = tile[t] + group + kUnit + second * block_bytes;
-        if (cold) prefetch<block_bytes>(units[t]);
-      }
-      block<Kind, MR, NT>(header, units, rows, size_t(b) * sizeof(Act32), acc);
+      const uint8_t* group = tile + size_t(layout.group == 2 ? b >> 1 : b) * group_bytes;
+      const uint8_t* units = group + kUnit + second * block_bytes;
+      if (cold) prefetch<block_bytes>(units);
+      block<Kind, MR>(group + second * kHalves, units, rows, size_t(b) * sizeof(Act32), acc);
     }
-    store<MR, NT>(patch, acc);
+    store<MR, 1>(patch, acc);
   }
 
-  // Some 2.5 KB ahead: the next tiles, by the time a few hundred cycles are over.
+  // 5 KB ahead, into the next tiles: some hundred nanoseconds of streaming.
   template <size_t bytes>
   STRATA_INLINE static void prefetch(const uint8_t* units) {
     STRATA_UNROLL for (size_t i = 0; i < bytes + kHalves; i += 64) {
-      __builtin_prefetch(units + 2560 + i);
+      __builtin_prefetch(units + 5120 + i);
     }
   }
 };

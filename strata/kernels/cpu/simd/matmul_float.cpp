@@ -31,7 +31,9 @@ struct KernelFloat {
     STRATA_UNROLL for (int t = 0; t < NT; ++t) {
       STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[t][m] = f_zero();
     }
+    const bool cold = patch.row == 0;  // later rows find the weights in the cache
     for (int k = 0; k < p.k; ++k) {
+      if (cold) prefetch<width, NT>(tile, k, p.tile_bytes);
       F w[NT];
       STRATA_UNROLL for (int t = 0; t < NT; ++t) w[t] = weights<format>(tile[t] + k * width);
       STRATA_UNROLL for (int m = 0; m < MR; ++m) {
@@ -43,6 +45,15 @@ struct KernelFloat {
       }
     }
     store<MR, NT>(patch, acc);
+  }
+
+  // 4 KB ahead in each of the tiles; beyond its end, in the tile that follows the group.
+  template <size_t width, int NT>
+  STRATA_INLINE static void prefetch(const uint8_t* const (&tile)[NT], int k, size_t bytes) {
+    size_t ahead = k * width + 4096;
+    if (ahead >= bytes) ahead += (NT - 1) * bytes;
+    if (width < 64 && k * width % 64) return;
+    STRATA_UNROLL for (int t = 0; t < NT; ++t) __builtin_prefetch(tile[t] + ahead);
   }
 };
 
