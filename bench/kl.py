@@ -34,6 +34,7 @@ from strata.types import Backend, ForwardPlan
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = 16
+LENGTH = 64  # of the greedy continuations
 
 
 class Strata:
@@ -126,14 +127,15 @@ def peer_logits(python: str, model: Path, threads: int, texts: Sequence[Sequence
         return np.load(logits)
 
 
-def compare_greedy(oracle: Any, ours: Strata, prompts: Sequence[Sequence[int]]) -> list[str]:
+def compare_greedy(
+    expected: Sequence[tuple[list[int], list[float]]], ours: Strata, prompts: Sequence[list[int]]
+) -> list[str]:
     """One line for each prompt whose continuation differs from transformers'."""
     lines = []
-    for number, prompt in enumerate(prompts):
-        expected, leads = oracle_greedy(oracle, prompt, 64)
-        got = ours.greedy(prompt, 64)
-        if got != expected:
-            at = next(i for i in range(64) if got[i] != expected[i])
+    for number, (prompt, (tokens, leads)) in enumerate(zip(prompts, expected, strict=True)):
+        got = ours.greedy(prompt, LENGTH)
+        if got != tokens:
+            at = next(i for i in range(LENGTH) if got[i] != tokens[i])
             lines.append(f"prompt {number}: token {at} differs; transformers' lead {leads[at]:.4f}")
     return lines
 
@@ -151,21 +153,9 @@ def main() -> None:
     oracle = transformers.AutoModelForCausalLM.from_pretrained(
         args.model.parent, **source, dtype=torch.float32
     ).eval()
-    data = ROOT / "tests" / "data"
-    texts = [
-        tokenizer(text)["input_ids"][:256]
-        for text in (data / "texts.txt").read_text(encoding="utf-8").split("\n----\n")
-    ]
-    prompts = [
-        tokenizer(
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": line}], add_generation_prompt=True, tokenize=False
-            ),
-            add_special_tokens=False,
-        )["input_ids"]
-        for line in (data / "prompts.txt").read_text(encoding="utf-8").splitlines()
-    ]
+    texts, prompts = inputs(tokenizer)
     expected = [oracle_logits(oracle, text) for text in texts]
+    answers = [oracle_greedy(oracle, prompt, LENGTH) for prompt in prompts]
     scores = []
     greedy: dict[str, list[str]] = {}
     for backend in (Backend.REFERENCE, Backend.NATIVE):
@@ -174,7 +164,7 @@ def main() -> None:
         for text, logits in zip(texts, expected, strict=True):
             score.add(logits, ours.logits(text))
         scores.append(score)
-        greedy[score.name] = compare_greedy(oracle, ours, prompts)
+        greedy[score.name] = compare_greedy(answers, ours, prompts)
     if args.peer:
         score = Score("llama.cpp", [], [])
         theirs = peer_logits(args.peer, args.model, args.threads, texts)
@@ -182,6 +172,18 @@ def main() -> None:
             score.add(logits, torch.from_numpy(got))
         scores.append(score)
     report(args, scores, greedy, len(prompts))
+
+
+def inputs(tokenizer: Any) -> tuple[list[list[int]], list[list[int]]]:
+    """The texts, 256 tokens each, and the prompts in the model's chat format."""
+    data = ROOT / "tests" / "data"
+    texts = (data / "texts.txt").read_text(encoding="utf-8").split("\n----\n")
+    prompts = []
+    for line in (data / "prompts.txt").read_text(encoding="utf-8").splitlines():
+        chat = [{"role": "user", "content": line}]
+        text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        prompts.append(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return [tokenizer(text)["input_ids"][:256] for text in texts], prompts
 
 
 def report(

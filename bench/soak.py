@@ -168,7 +168,7 @@ async def play(url: str, options: argparse.Namespace, outcome: Outcome, watch: W
 
     async def one_client() -> None:
         async with httpx.AsyncClient(base_url=url, timeout=None, trust_env=False) as client:
-            for number in numbers:
+            for _ in numbers:
                 path, body = shapes.make()
                 if shapes.source.random() < CUT:
                     after = shapes.source.choice((0.001, 0.02, 0.1, 0.5, 2)) * (
@@ -179,7 +179,7 @@ async def play(url: str, options: argparse.Namespace, outcome: Outcome, watch: W
                     found = await exchange(client, path, body, outcome)
                     if found is not None and body["temperature"] == 0:
                         outcome.greedy.append((path, body, found))
-                watch.note(number)
+                watch.note()
 
     await asyncio.gather(*[one_client() for _ in range(options.clients)])
 
@@ -207,7 +207,7 @@ class Watch:
     def __init__(self, pid: int, requests: int) -> None:
         self._pid, self._requests = pid, requests
         self._began = time.monotonic()
-        self._base = 0
+        self._base = self._done = 0
 
     def rss(self) -> int:
         """Bytes that the server holds now."""
@@ -216,13 +216,15 @@ class Watch:
         assert found is not None
         return int(found[1]) * 1024
 
-    def note(self, number: int) -> None:
+    def note(self) -> None:
         """A request has ended."""
-        if number == self._requests // 4:
+        self._done += 1
+        if self._done == self._requests // 4:
             self._base = self.rss()
-        if number % max(1, self._requests // 20) == 0:
+        if self._done % max(1, self._requests // 20) == 0:
             spent = time.monotonic() - self._began
-            print(f"  {number} requests, {spent:.0f} s, {self.rss() >> 20} MiB", file=sys.stderr)
+            text = f"  {self._done} requests, {spent:.0f} s, {self.rss() >> 20} MiB"
+            print(text, file=sys.stderr, flush=True)
 
     @property
     def grown(self) -> int:

@@ -278,7 +278,8 @@ class RequestError(StrataError):
 class ProgressSink(Protocol):
     """Told how far a long step has come; `total` None when unknown."""
 
-    def __call__(self, what: str, done: int, total: int | None) -> None: ...
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Take note that `done` of `total` are through."""
 
 
 def silent(what: str, done: int, total: int | None) -> None:

@@ -26,10 +26,6 @@ class Mutant:
     new: str
     tests: tuple[str, ...] = (SCENES, PROPERTIES)
 
-    @property
-    def group(self) -> str:
-        return self.module.split(".")[1]
-
 
 def _in(name: str, *bugs: tuple[str, str, str]) -> list[Mutant]:
     return [Mutant(f"strata.cache.{name}", *bug) for bug in bugs]
@@ -243,11 +239,6 @@ CACHE = [
             "copies.append(PageCopy(mine, page, rows))",
             "copies.append(PageCopy(mine, page, max(1, rows - 1)))",
         ),
-        (
-            "what is announced is announced twice",
-            "if key in children.by_key or (len(key) < size and children.covers(key)):",
-            "if key in children.by_key:",
-        ),
     ),
     *_in(
         "opening",
@@ -259,11 +250,6 @@ CACHE = [
         (
             "a refused request keeps its pin",
             "        if tip is not None and isinstance(answer, Full):\n            self._pages.unpin(tip)\n",
-            "",
-        ),
-        (
-            "a refused request keeps its state slot",
-            "            self._states.abandon(lease)\n",
             "",
         ),
         (

@@ -124,13 +124,16 @@ def run(mutants: Sequence[Mutant], jobs: int, limit: int) -> list[Mutant]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("groups", nargs="*", help="packages to change; all when none is named")
+    parser.add_argument(
+        "groups", nargs="*", help="what to change, as cache or cache.seal; all when none is named"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--limit", type=int, default=60, help="processor seconds for one mutant")
     parser.add_argument("--every", type=int, default=1, help="only every n-th: a sample")
     parser.add_argument("--list", action="store_true", help="say what there is")
     wanted = parser.parse_args()
-    chosen = [m for m in MUTANTS if not wanted.groups or m.group in wanted.groups][:: wanted.every]
+    names = tuple(f"strata.{group}" for group in wanted.groups) or ("strata",)
+    chosen = [mutant for mutant in MUTANTS if mutant.module.startswith(names)][:: wanted.every]
     for mutant in chosen:
         mutated(mutant)
         if wanted.list:

@@ -38,8 +38,7 @@ class Sealer:
         assert node is not None
         for at in range(node.end * TOKEN, lease.target * TOKEN, size):
             key = data[at : at + size]
-            children = node.children
-            if key in children.by_key or (len(key) < size and children.covers(key)):
+            if key in node.children.by_key:
                 return
             node = self._trie.claim(node, key, lease)
             lease.claims.append(node)

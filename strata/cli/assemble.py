@@ -14,9 +14,12 @@ from typing import Any
 
 from strata.cli.machine import usable_cores
 from strata.config import Config, Resolved
-from strata.files import fetch, open_model
+from strata.files import ModelFile, fetch, open_model
 from strata.memory.budget import MemoryPlan, machine_memory, parse_size, plan_memory
 from strata.server.service import Limits, ModelFacts, Service
+from strata.text import template
+from strata.text.template import ChatTemplate
+from strata.text.tokenizer import Tokenizer
 from strata.types import Backend, ConfigError, ProgressSink, Sampling
 
 Report = Callable[[str], None]
@@ -50,36 +53,21 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     path = fetch.locate(config.model, folder, progress)
     file = open_model(path)
 
-    import torch
-
     from strata import kernels
     from strata.engine.client import EngineClient
-    from strata.engine.loop import Engine
     from strata.models import loader
-    from strata.text import template, tokenizer
+    from strata.text import tokenizer
 
-    threads = config.threads or usable_cores()
-    torch.set_num_threads(threads)
     words = tokenizer.load(file)
-    chat = template.load(file, _read_template(config))
-    device = "cpu" if config.device == "auto" else config.device
+    chat = _template(config, file, words, report)
+    threads = config.threads or usable_cores()
     isa = None if config.isa == "auto" else config.isa
-    chosen = kernels.choose(Backend(config.kernels), device, threads, isa)
+    chosen = kernels.choose(Backend(config.kernels), _device(config), threads, isa)
     model = loader.load(file, chosen, progress=progress)
     context = _context(config, model.context_length)
-    plan = _plan(config, model, context)
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
-    report(str(plan))
-    engine = Engine(
-        model,
-        _engine_settings(config),
-        pages=plan.pages,
-        states=plan.states,
-        block=config.block_size,
-        device=device,
-    )
-    engine.limits = replace(engine.limits, context=context)
+    engine = _engine(config, model, context, report)
     engine.start()
     service = Service(
         engine=EngineClient(engine),
@@ -90,6 +78,47 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         limits=Limits(at_once=config.batch, timeout_s=config.request_timeout or None),
     )
     return Plant(engine, service)
+
+
+def _device(config: Config) -> str:
+    return "cpu" if config.device == "auto" else config.device
+
+
+def _template(
+    config: Config, file: ModelFile, words: Tokenizer, report: Report
+) -> ChatTemplate | None:
+    """The chat template, or None for a base model: texts work there, chats are refused."""
+    try:
+        return template.load(file, _read_template(config), words)
+    except template.NoTemplate as error:
+        report(f"template  {error}")
+        return None
+
+
+def _engine(config: Config, model: Any, context: int, report: Report) -> Any:
+    """The engine on pages and states as planned, not yet started."""
+    from strata.engine.loop import Engine
+    from strata.engine.settings import EngineSettings
+
+    plan = _plan(config, model, context)
+    report(str(plan))
+    settings = EngineSettings(
+        batch=config.batch,
+        prefill_chunk=config.prefill_chunk,
+        mixed_chunk=config.mixed_chunk,
+        decode_share=config.decode_share,
+        max_queue=config.max_queue,
+    )
+    engine = Engine(
+        model,
+        settings,
+        pages=plan.pages,
+        states=plan.states,
+        block=config.block_size,
+        device=_device(config),
+    )
+    engine.limits = replace(engine.limits, context=context)
+    return engine
 
 
 def _read_template(config: Config) -> str | None:
@@ -126,18 +155,6 @@ def _plan(config: Config, model: Any, context: int) -> MemoryPlan:
         context=context,
         batch=config.batch,
         memory=machine,
-    )
-
-
-def _engine_settings(config: Config) -> Any:
-    from strata.engine.settings import EngineSettings
-
-    return EngineSettings(
-        batch=config.batch,
-        prefill_chunk=config.prefill_chunk,
-        mixed_chunk=config.mixed_chunk,
-        decode_share=config.decode_share,
-        max_queue=config.max_queue,
     )
 
 

@@ -7,6 +7,7 @@ lower id comes first.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,20 @@ _FLOORS = (0.05, 1e-3)
 _FEW = 2048
 """So many tokens are sorted without a second thought."""
 
-_COARSE = 16
-"""Bits dropped from a weight to sort it into a bin: 128 bins for each power of two."""
+_COARSE = 18
+"""Bits dropped from a weight to sort it into a bin: 32 bins for each power of two."""
+
+_SURELY = 1.000001
+"""Factor by which a sum must pass a goal to pass it in whatever order it is made."""
+
+_REACH = 30.0
+"""Natural logarithm of how much less likely than the first a token may be and still count.
+
+e^-30 of a million tokens together is lost in the rounding of a float32 sum anyway.
+"""
+
+_SPARSE = 8
+"""It pays to leave the others out when only one token in so many counts."""
 
 
 class NotFinite(ArithmeticError):
@@ -68,6 +81,9 @@ def _nucleus(row: Row, weights: Row, goal: float) -> Ids:
     for floor in _FLOORS:
         ids = np.flatnonzero(weights >= np.float32(floor))
         if ids.shape[0] > _FEW:
+            few = weights[ids] if ids.shape[0] * _SPARSE <= row.shape[0] else weights
+            if few is not weights and float(few.sum(dtype=np.float64)) > goal * _SURELY:
+                return ids[_wide_nucleus(row[ids], few, goal)]
             break
         ids = descending(row, ids)
         found = int(np.searchsorted(np.cumsum(weights[ids], dtype=np.float64), goal))
@@ -114,34 +130,56 @@ def _fall_anywhere(weights: Row, unit: float) -> int:
     return start + _passing(inside, goal - before)
 
 
-def draw(
-    row: Row, unit: float, *, temperature: float, top_k: int, top_p: float, min_p: float, room: Row
-) -> int:
-    """The token that `unit` (in [0, 1)) falls on, after temperature, top_k, top_p, min_p.
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which tokens may be drawn. top_p counts within what top_k left; min_p is relative to
+    the most likely token. Off: top_k 0, top_p 1, min_p 0. At least one token remains.
+    """
 
-    `room` float32 [vocab] is overwritten. top_p counts within what top_k left;
-    min_p is relative to the most likely token. At least one token remains.
-    Raises NotFinite.
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def ids(self, row: Row, weights: Row) -> Ids | None:
+        """The ids that remain of a row with these weights; None for all."""
+        ids: Ids | None = None
+        if 0 < self.top_k < row.shape[0]:
+            ids = largest(row, self.top_k)
+        if self.top_p < 1.0:
+            if ids is None:
+                ids = _nucleus(row, weights, self.top_p * float(weights.sum()))
+            else:
+                sums = np.cumsum(weights[ids], dtype=np.float64)
+                ids = ids[: int(np.searchsorted(sums, self.top_p * float(sums[-1]))) + 1]
+        if self.min_p > 0.0:
+            floor = np.float32(min(self.min_p, 1.0))
+            ids = np.flatnonzero(weights >= floor) if ids is None else ids[weights[ids] >= floor]
+        return ids
+
+
+def draw(row: Row, unit: float, temperature: float, cut: Cut, room: Row) -> int:
+    """The token that `unit` (in [0, 1)) falls on, after temperature and `cut`.
+
+    `room` float32 [vocab] is overwritten. Raises NotFinite.
     """
     top = float(row.max())
     if not np.isfinite(top):
         raise NotFinite(f"largest logit is {top}")
+    counts = row >= np.float32(top - _REACH * temperature)
+    if np.count_nonzero(counts) * _SPARSE > row.shape[0]:
+        return _draw(row, top, unit, temperature, cut, room)
+    near = np.flatnonzero(counts)
+    token = _draw(row[near], top, unit, temperature, cut, room[: near.shape[0]])
+    return int(near[token])
+
+
+def _draw(row: Row, top: float, unit: float, temperature: float, cut: Cut, room: Row) -> int:
+    """`draw` without leaving anybody out. `top` is the largest logit."""
     np.subtract(row, np.float32(top), out=room)
     with np.errstate(over="ignore"):  # a tiny temperature sends the rest to -inf, as it should
         np.multiply(room, np.float32(1.0 / temperature), out=room)
     weights = np.exp(room, out=room)
-    ids: Ids | None = None
-    if 0 < top_k < row.shape[0]:
-        ids = largest(row, top_k)
-    if top_p < 1.0:
-        if ids is None:
-            ids = _nucleus(row, weights, top_p * float(weights.sum()))
-        else:
-            sums = np.cumsum(weights[ids], dtype=np.float64)
-            ids = ids[: int(np.searchsorted(sums, top_p * float(sums[-1]))) + 1]
-    if min_p > 0.0:
-        floor = np.float32(min(min_p, 1.0))
-        ids = np.flatnonzero(weights >= floor) if ids is None else ids[weights[ids] >= floor]
+    ids = cut.ids(row, weights)
     if ids is None:
         return _fall_anywhere(weights, unit)
     return int(ids[_fall(weights[ids], unit)])

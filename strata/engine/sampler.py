@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from strata.engine.draw import NotFinite, Row, draw
+from strata.engine.draw import Cut, NotFinite, Row, draw
 from strata.engine.logprobs import logprob
 from strata.engine.philox import uniform
 from strata.types import Logprob, Sampling
@@ -80,13 +80,14 @@ class Tally:
 class Chooser:
     """What sampling remembers of one sequence: its settings, seed and token counts."""
 
-    __slots__ = ("_banned", "_bias", "_said", "_seen", "sampling", "seed")
+    __slots__ = ("_banned", "_bias", "_said", "_seen", "cut", "sampling", "seed")
 
     def __init__(
         self, sampling: Sampling, seed: int, prompt: Iterable[int], stops: frozenset[int]
     ) -> None:
         self.sampling = sampling
         self.seed = seed
+        self.cut = Cut(sampling.top_k, sampling.top_p, sampling.min_p)
         self._seen: Tally | None = None
         self._said: Tally | None = None
         if sampling.repetition_penalty != 1.0:
@@ -166,15 +167,8 @@ class Sampler:
             if not np.isfinite(row[token]):
                 raise NotFinite(f"largest logit is {row[token]}")
         else:
-            token = draw(
-                row,
-                uniform(chooser.seed, said),
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                min_p=sampling.min_p,
-                room=self._room,
-            )
+            unit = uniform(chooser.seed, said)
+            token = draw(row, unit, sampling.temperature, chooser.cut, self._room)
         if sampling.logprobs is None:
             return Choice(token)
         return Choice(token, logprob(raw, token, sampling.logprobs, self._room))

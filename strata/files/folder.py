@@ -85,7 +85,10 @@ def _chat_template(folder: Path, tokenizer_config: dict[str, Any]) -> str | None
     """The chat template: a file of its own, or the one in tokenizer_config.json."""
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {path}: {error}") from error
     template = read_json(folder / "chat_template.json").get("chat_template")
     template = template or tokenizer_config.get("chat_template")
     if isinstance(template, list):  # [{"name": "default", "template": "..."}, ...]

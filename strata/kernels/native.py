@@ -122,16 +122,15 @@ class NativeKernels:
 
         ModelError for a head_dim that is no multiple of 8 or above 256.
         """
-        shape = (weights.kv_heads, block, weights.head_dim)
-        if weights.head_dim % 8 or not 0 < weights.head_dim <= MAX_HEAD_DIM:
+        w = weights
+        if w.head_dim % 8 or not 0 < w.head_dim <= MAX_HEAD_DIM:
             raise ModelError(
-                f"heads of {weights.head_dim} dimensions are not supported by the native kernels "
+                f"heads of {w.head_dim} dimensions are not supported by the native kernels "
                 f"(a multiple of 8 up to {MAX_HEAD_DIM}); use the reference kernels"
             )
         for field in (k, v):
-            assert field.shape[1:] == shape and field.dtype == torch.float16
-            assert field.numel() == 0 or field[0].is_contiguous()
-        w = weights
+            assert field.shape[1:] == (w.kv_heads, block, w.head_dim)
+            assert field.dtype == torch.float16 and field[0].is_contiguous()
         biases = (w.q_bias, w.k_bias, w.v_bias, None)
         linears = [
             self._linear(q, bias) for q, bias in zip((w.q, w.k, w.v, w.o), biases, strict=True)

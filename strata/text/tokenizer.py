@@ -22,6 +22,7 @@ from strata.text.backend import Added, Backend, Place
 from strata.text.pieces import valid
 from strata.text.segments import SegmentCache
 from strata.text.vocab import Vocabulary
+from strata.types import ModelError
 
 _CACHE_BYTES = 64 << 20
 
@@ -142,6 +143,17 @@ def _headed(segments: Iterable[str]) -> list[tuple[Added, Place, str]]:
 
 def load(model: ModelFile) -> Tokenizer:
     """The tokenizer of a model's file or folder. Raises ModelError."""
-    if model.kind == "gguf":
-        return Tokenizer(vocab.from_gguf(model.metadata))
-    return Tokenizer(vocab_folder.from_folder(model.path, model.metadata))
+    try:
+        if model.kind == "gguf":
+            return Tokenizer(vocab.from_gguf(model.metadata))
+        return Tokenizer(vocab_folder.from_folder(model.path, model.metadata))
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as e:
+        # Metadata of the wrong shape, which only a damaged or hostile file has.
+        raise ModelError(f"the tokenizer of {model.path} is damaged: {e!r}") from e

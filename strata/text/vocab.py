@@ -127,12 +127,18 @@ def _roles(metadata: Mapping[str, Any], size: int) -> dict[str, int]:
 def _added(
     entries: Sequence[str], types: Sequence[int], roles: Mapping[str, int]
 ) -> dict[int, AddedToken]:
-    """The tokens that are found whole in a text. Control ones are `special`."""
+    """The tokens that are found whole in a text. Control ones are `special`.
+
+    Of entries with one text the last counts, as in the vocabulary.
+    """
     named = set(roles.values())
+    last = {entry: number for number, entry in enumerate(entries)}
     return {
         number: AddedToken(entry, normalized=False, special=kind != _Type.USER_DEFINED)
         for number, (entry, kind) in enumerate(zip(entries, types, strict=True))
-        if entry and (kind in (_Type.CONTROL, _Type.USER_DEFINED) or number in named)
+        if entry
+        and last[entry] == number
+        and (kind in (_Type.CONTROL, _Type.USER_DEFINED) or number in named)
     }
 
 

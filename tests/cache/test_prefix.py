@@ -275,15 +275,32 @@ def test_an_answer_given_twice_is_kept_once() -> None:
 
 
 def test_two_pages_of_one_block_become_one_when_memory_is_short() -> None:
-    """Two that ran side by side each have a copy; the one left gives its second pages back."""
-    world = World(pages=11, batch=2)
-    first = world.submit(TEXT[:4] * 2, out=26, priority=0)
-    world.admit()
-    second = world.submit(TEXT[:4] * 2, out=26, priority=1)
-    world.admit()
-    assert second.status == "running"
-    world.drain(8)
-    assert first.status == second.status == "done"
+    """Two that ran side by side each have a copy; who is left gives its second pages back."""
+    world = World(pages=20, batch=2)
+    world.submit(TEXT[:8], out=26)
+    long = world.submit(TEXT[:8], out=60)
+    while world.all[0].status != "done":
+        world.admit()
+        world.step(8)
+    assert long.lease is not None and long.lease.tip is not None
+    shared = sum(node.page in long.lease.pages for node in long.lease.tip.path())
+    assert shared <= 2, "its copies are its own until they are needed"
+    finish(world)
+    assert long.resumes == [7], "it was never sent back to the queue"
+
+
+def test_going_on_below_a_block_that_another_left() -> None:
+    """Two blocks in one commit: another's leaf, and under it a new one."""
+    cache = PrefixCache(pages=20, block=4)
+    first = cache.acquire(Seq("a", TEXT[:12], 1))
+    second = cache.acquire(Seq("b", TEXT[:12], 1, priority=1))
+    assert isinstance(first, Run) and isinstance(second, Run)
+    assert cache.reserve(first.lease, 4) and cache.reserve(second.lease, 12)
+    cache.commit(first.lease, 4)
+    cache.release(first.lease, 4)
+    cache.commit(second.lease, 8)
+    verify(cache)
+    assert cache.stats().pages_cached == 2 and cache.stats().pages_free == 20 - 3
 
 
 @pytest.mark.parametrize("pages", range(1, 6))

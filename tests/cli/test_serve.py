@@ -135,7 +135,7 @@ def test_an_interrupt_while_loading_ends_it(default_model: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "there is no file or folder"), (b"GGUF but not really" * 10, "m.gguf")],
+    [(None, "there is no file or folder"), (b"GGUF but not really" * 10, "GGUF")],
 )
 def test_a_model_that_cannot_be_loaded_ends_it_with_a_sentence(
     tmp_path: Path, content: bytes | None, said: str
@@ -171,9 +171,19 @@ class Terminal:
         until = time.monotonic() + PATIENCE
         while text not in self.screen:
             assert time.monotonic() < until, self.screen
-            if select.select([self._file], [], [], 0.2)[0]:
-                self.screen += os.read(self._file, 4096).decode(errors="replace")
+            self._look()
         self.screen = self.screen.split(text, 1)[1]
+
+    def expect_any(self) -> None:
+        """Wait until anything visible is on the screen."""
+        until = time.monotonic() + PATIENCE
+        while not self.screen.strip():
+            assert time.monotonic() < until
+            self._look()
+
+    def _look(self) -> None:
+        if select.select([self._file], [], [], 0.2)[0]:
+            self.screen += os.read(self._file, 4096).decode(errors="replace")
 
     def type(self, text: str) -> None:
         """Press keys."""
@@ -195,9 +205,7 @@ def test_chat_loads_a_model_streams_and_is_stopped_by_an_interrupt(default_model
     terminal.expect("> ")
     terminal.type("Count from one to five hundred in words.\n")
     terminal.expect("words.\r\n")
-    while not terminal.screen.strip():
-        terminal.expect("")
-        terminal.screen += os.read(terminal._file, 4096).decode(errors="replace")
+    terminal.expect_any()
     terminal.type("\x03")
     terminal.expect("(stopped)")
     terminal.expect("> ")

@@ -28,6 +28,8 @@ from strata.types import (
     TokenEvent,
 )
 
+pytestmark = pytest.mark.timeout(90)  # a hung answer must not hang the suite
+
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:

@@ -65,6 +65,9 @@ def test_metadata(tmp_path: Path) -> None:
     assert model.metadata["chat_template"] == "D"
     (folder / "chat_template.jinja").write_text("own file")
     assert open_model(folder).metadata["chat_template"] == "own file"
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelError, match="cannot read"):
+        open_model(folder)
 
 
 def test_missing_shards_are_named(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ class World:
             self.parked.remove(seq)
             seq.status = "queued"
             self.queue.append(seq)
+            if not (self.hybrid or self.scarce or seq.woken_by_death):
+                assert seq.parked_at is not None and self._best(seq) > seq.parked_at, "for nothing"
         for seq in sorted(self.queue, key=lambda seq: seq.rank):
             if len(self.running) >= self.batch:
                 break

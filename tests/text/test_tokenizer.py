@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ from vocabularies import (
 
 from strata.files import ModelFile
 from strata.text import splits, tokenizer, vocab
+from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
 from strata.types import ModelError
 
@@ -197,11 +201,11 @@ def test_decode_of_texts_equals_the_library(pair: Pair, skip: bool) -> None:
 
 @pytest.mark.parametrize("skip", [True, False])
 def test_decode_of_random_ids_equals_the_library(pair: Pair, skip: bool) -> None:
-    random = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     spelled = pair.theirs.convert_ids_to_tokens(list(range(len(pair.theirs))))
     lone = {text: i for i, text in enumerate(spelled) if text and re.fullmatch("<0x..>", text)}
     for length in [*range(1, 12), 50, 400] * 12:
-        ids = random.integers(0, pair.ours.vocab_size, length).tolist()
+        ids = rng.integers(0, pair.ours.vocab_size, length).tolist()
         if lone:
             # The library replaces a whole run of byte tokens when part of it is no UTF-8 (the
             # module's docstring says why ours does not), so here runs are whole characters.
@@ -219,9 +223,9 @@ def test_sentencepiece_bytes_that_are_no_text(spm_pair: Pair) -> None:
 
 
 def test_bytes_join_to_the_decode(pair: Pair) -> None:
-    random = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     for _ in range(200):
-        ids = random.integers(-3, pair.ours.vocab_size + 3, 30).tolist()
+        ids = rng.integers(-3, pair.ours.vocab_size + 3, 30).tolist()
         raw = b"".join(pair.ours.token_bytes(token, special=True) for token in ids)
         assert pair.ours.decode(ids, start=False) == raw.decode("utf-8", "replace")
     assert pair.ours.token_bytes(10**9) == b"" and pair.ours.decode([10**9, -1]) == ""
@@ -350,3 +354,48 @@ def test_long_texts_equal_transformers(smollm_pair: Pair) -> None:
         TEXTS.read_text(encoding="utf-8") * 3 + "".join(SPECIAL_TEXTS) + "a" * 20_000 + " " * 20_000
     )
     assert smollm_pair.ours.encode(text, special=True) == theirs(smollm_pair, text, True)
+
+
+_ODD = (None, 0, -1, 1.5, float("nan"), "", "a b", [], ["a"], {}, b"x", 10**30, "\ud800", "<s>")
+
+
+@pytest.mark.parametrize("make", [lambda: byte_level_metadata("qwen2"), sentencepiece_metadata])
+def test_odd_metadata_loads_or_is_refused(make: Callable[[], dict[str, Any]]) -> None:
+    talk = [{"role": "user", "content": "a<|im_end|> wörld"}]
+    loaded = 0
+    for seed in range(120):
+        rng = random.Random(seed)
+        metadata = make()
+        for key in rng.sample(sorted(metadata), rng.randrange(1, 3)):
+            value = rng.choice(_ODD)
+            if isinstance(metadata[key], list) and rng.random() < 0.7:
+                changed = list(metadata[key])
+                for _ in range(rng.randrange(1, 4)):
+                    changed[rng.randrange(len(changed))] = rng.choice((*_ODD, changed[0]))
+                value = changed
+            metadata[key] = value
+        try:
+            ours = tokenizer.load(gguf(metadata))
+            ours.decode(ours.encode("hello <s> wörld 漢<|im_end|>", special=True))
+            ChatTemplate(ours, "{{ messages[0].content }}").render(talk)
+            loaded += 1
+        except ModelError as error:
+            assert str(error)
+    assert loaded > 5
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bos_token": 5, "eos_token": ["x"], "additional_special_tokens": [7, {"content": 3}]},
+        {"bos_token": {"content": "<|im_start|>"}, "add_bos_token": True},
+        {"eos_token": "no such token", "add_bos_token": "yes", "extra_special_tokens": {"a": "b"}},
+    ],
+)
+def test_odd_folder_settings(tmp_path: Path, smollm_pair: Pair, settings: dict[str, Any]) -> None:
+    smollm_pair.theirs.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    facts = {"tokenizer_config": settings, "generation_config": {"eos_token_id": ["x", -1, 10**9]}}
+    ours = tokenizer.load(ModelFile("folder", tmp_path, "llama", facts, {}))
+    begins = [1] if settings.get("add_bos_token") is True else []
+    assert ours.encode("hello") == [*begins, *smollm_pair.ours.encode("hello")]
+    assert ours.end_ids == {0, 2}

@@ -13,13 +13,17 @@
 //   Q4_1        block:               d, m | 4 units
 //   Q5_1        block:               d, m | bits, 4 units       bit u of byte j of a row
 //                                    is the fifth bit of k = 4 u + j
-//   Q4_K        block:               d, dmin | 8 x R scales | 4 x R pairs of minima |
-//                                    4 x 8 units                the file's qs in order
-//   Q5_K        the same, with the file's 8 units of fifth bits before the nibbles
-//   Q6_K        block:               d, nothing | 8 x R pairs of scales | 32 units of
-//                                    nibbles | 16 units of bits the file's in order
+//   Q4_K        block:               d, dmin | 8 x R scales | 32 units of the file's qs |
+//                                    4 x R pairs of minima
+//   Q5_K        block:               d, dmin | 8 x R scales | 8 times a unit of fifth bits
+//                                    and one of qs | the other 24 | 4 x R pairs of minima
+//   Q6_K        block:               d, nothing | each half of 128: 4 x R pairs of scales,
+//                                    8 times a unit of upper bits and one of nibbles,
+//                                    8 more of nibbles
 //   F32, F16, BF16                   k x R values
 //
+// Bytes lie in the order in which a product first reads them: out of order, the
+// processor's own prefetching fails and Q6_K ran at a third of the memory's speed.
 // Q8_0 bytes are offset by 128 where the instruction set multiplies unsigned weights.
 #pragma once
 #include <cstddef>

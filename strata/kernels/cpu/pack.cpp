@@ -65,10 +65,11 @@ void pack_block(const Tile& t, const RowQ5_1& b, int r, int, bool) {
   t.units(2, r, b.q, 4);
 }
 
+// The header, the scales after it, and the minima in units `last` and `last` + 1.
 template <class Row>
-void sub_scales(const Tile& t, const Row& b, int r) {
+void sub_scales(const Tile& t, const Row& b, int r, int last) {
   uint8_t* scales = t.at + size_t(4) * t.rows;
-  uint8_t* minima = t.at + size_t(12) * t.rows;
+  uint8_t* minima = t.at + size_t(last) * 4 * t.rows;
   t.half(0, r, b.d);
   t.half(1, r, b.dmin);
   for (int j = 0; j < 8; ++j) {
@@ -76,20 +77,32 @@ void sub_scales(const Tile& t, const Row& b, int r) {
   }
 }
 void pack_block(const Tile& t, const RowQ4_K& b, int r, int, bool) {
-  sub_scales(t, b, r);
-  t.units(5, r, b.q, 32);
+  sub_scales(t, b, r, 35);
+  t.units(3, r, b.q, 32);
 }
 void pack_block(const Tile& t, const RowQ5_K& b, int r, int, bool) {
-  sub_scales(t, b, r);
-  t.units(5, r, b.bits, 8);
-  t.units(13, r, b.q, 32);
+  sub_scales(t, b, r, 43);
+  for (int u = 0; u < 8; ++u) {
+    t.four(3 + 2 * u, r, b.bits + 4 * u);
+    t.four(4 + 2 * u, r, b.q + 4 * u);
+  }
+  t.units(19, r, b.q + 32, 24);
 }
 void pack_block(const Tile& t, const RowQ6_K& b, int r, int, bool) {
-  uint8_t* scales = t.at + size_t(4) * t.rows;
   t.half(0, r, b.d);
-  for (int j = 0; j < 8; ++j) std::memcpy(scales + (j * t.rows + r) * 2, b.scales + 2 * j, 2);
-  t.units(5, r, b.q, 32);
-  t.units(37, r, b.bits, 16);
+  for (int half = 0; half < 2; ++half) {
+    const int first = 1 + 26 * half;
+    const uint8_t *q = b.q + 64 * half, *bits = b.bits + 32 * half;
+    uint8_t* scales = t.at + size_t(first) * 4 * t.rows;
+    for (int j = 0; j < 4; ++j) {
+      std::memcpy(scales + (j * t.rows + r) * 2, b.scales + 8 * half + 2 * j, 2);
+    }
+    for (int u = 0; u < 8; ++u) {
+      t.four(first + 2 + 2 * u, r, bits + 4 * u);
+      t.four(first + 3 + 2 * u, r, q + 4 * u);
+    }
+    t.units(first + 18, r, q + 32, 8);
+  }
 }
 
 // One tile: `valid` rows from `from`, zeros for the others.

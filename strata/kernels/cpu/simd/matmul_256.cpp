@@ -13,6 +13,14 @@ namespace {
 constexpr int kUnit = 4 * kRows;
 constexpr int kHalves = 2 * kRows;
 
+// The step-th of the 64 prefetches of a super-block, spread over the whole of it: all
+// at once, they are more than the processor keeps in flight.
+template <int units>
+STRATA_INLINE void stream(const uint8_t* ahead, int step) {
+  const int unit = step * units / 64;
+  if (unit != (step + 1) * units / 64) __builtin_prefetch(ahead + unit * kUnit);
+}
+
 template <int MR>
 STRATA_INLINE const Act256& act(const uint8_t* const (&rows)[MR], int m, size_t at) {
   return *reinterpret_cast<const Act256*>(rows[m] + at);
@@ -20,18 +28,19 @@ STRATA_INLINE const Act256& act(const uint8_t* const (&rows)[MR], int m, size_t 
 
 // Sub-blocks 2 c and 2 c + 1 of Q4_K and Q5_K: low and high nibbles of eight units.
 template <bool fifth, int c, int MR>
-STRATA_INLINE void sub_blocks(const uint8_t* block, const uint8_t* const (&rows)[MR], size_t at,
-                              I (&total)[MR]) {
+STRATA_INLINE void sub_blocks(const uint8_t* block, const uint8_t* ahead,
+                              const uint8_t* const (&rows)[MR], size_t at, I (&total)[MR]) {
   constexpr int bits = fifth ? 5 : 4;
-  const uint8_t* fifths = block + 5 * kUnit;
-  const uint8_t* units = block + (fifth ? 13 : 5) * kUnit + c * 8 * kUnit;
+  constexpr int step = fifth && c == 0 ? 2 : 1;  // the first eight lie between the fifth bits
+  constexpr int first = !fifth ? 3 + 8 * c : c == 0 ? 4 : 11 + 8 * c;
   STRATA_UNROLL for (int high = 0; high < 2; ++high) {
     ScaledDot<bits, 8> dot[MR];
     STRATA_UNROLL for (int u = 0; u < 8; ++u) {
-      const U both = u_load(units + u * kUnit);
+      stream<fifth ? 45 : 37>(ahead, 16 * c + 8 * high + u);
+      const U both = u_load(block + (first + step * u) * kUnit);
       U w = high ? u_high(both) : u_low(both);
       if constexpr (fifth) {
-        const U more = u_load(fifths + u * kUnit);
+        const U more = u_load(block + (3 + 2 * u) * kUnit);
         w = high ? u_fifth<2 * c + 1>(w, more) : u_fifth<2 * c>(w, more);
       }
       STRATA_UNROLL for (int m = 0; m < MR; ++m) {
@@ -48,20 +57,20 @@ struct SubScaled {
   static constexpr int kFormat = fifth ? Q5_K : Q4_K;
 
   template <int MR>
-  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
-                                  F (&acc)[1][MR]) {
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead, const uint8_t* const (&rows)[MR],
+                                  size_t at, F (&acc)[1][MR]) {
     I total[MR];
     STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
-    sub_blocks<fifth, 0, MR>(w, rows, at, total);
-    sub_blocks<fifth, 1, MR>(w, rows, at, total);
-    sub_blocks<fifth, 2, MR>(w, rows, at, total);
-    sub_blocks<fifth, 3, MR>(w, rows, at, total);
+    sub_blocks<fifth, 0, MR>(w, ahead, rows, at, total);
+    sub_blocks<fifth, 1, MR>(w, ahead, rows, at, total);
+    sub_blocks<fifth, 2, MR>(w, ahead, rows, at, total);
+    sub_blocks<fifth, 3, MR>(w, ahead, rows, at, total);
     const F d = f_half(w), dmin = f_half(w + kHalves);
     STRATA_UNROLL for (int m = 0; m < MR; ++m) {
       const Act256& x = act(rows, m, at);
       I t = i_zero();
       STRATA_UNROLL for (int j = 0; j < 4; ++j) {
-        t = p_dot(t, p_unsigned(w + 3 * kUnit + j * kHalves), x_all(x.sum32 + 2 * j));
+        t = p_dot(t, p_unsigned(w + (fifth ? 43 : 35) * kUnit + j * kHalves), x_all(x.sum32 + 2 * j));
       }
       const F value = f_fnma(f_from(t), dmin, f_mul(f_from(total[m]), d));
       acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
@@ -72,17 +81,18 @@ struct SubScaled {
 
 // Group g (0..3) of half h of Q6_K: 32 weights, two sub-blocks of 16.
 template <int h, int g, int MR>
-STRATA_INLINE void sixteens(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
-                            I (&total)[MR]) {
-  const uint8_t* units = w + (5 + 16 * h + 8 * (g % 2)) * kUnit;
-  const uint8_t* more = w + (37 + 8 * h) * kUnit;
-  const P pair = p_signed(w + kUnit + (4 * h + g) * kHalves);
+STRATA_INLINE void sixteens(const uint8_t* w, const uint8_t* ahead,
+                            const uint8_t* const (&rows)[MR], size_t at, I (&total)[MR]) {
+  const uint8_t* half = w + (1 + 26 * h) * kUnit;
+  const P pair = p_signed(half + g * kHalves);
   STRATA_UNROLL for (int part = 0; part < 2; ++part) {
     ScaledDot<6, 4> dot[MR];
     STRATA_UNROLL for (int u = 0; u < 4; ++u) {
-      const U both = u_load(units + (4 * part + u) * kUnit);
+      const int at8 = 4 * part + u;
+      stream<53>(ahead, 32 * h + 8 * g + 4 * part + u);
+      const U both = u_load(half + (g % 2 ? 18 + at8 : 3 + 2 * at8) * kUnit);
       const U low = g < 2 ? u_low(both) : u_high(both);
-      const U q = u_two<g>(low, u_load(more + (4 * part + u) * kUnit));
+      const U q = u_two<g>(low, u_load(half + (2 + 2 * at8) * kUnit));
       STRATA_UNROLL for (int m = 0; m < MR; ++m) {
         dot[m].step(u, q, x_all(act(rows, m, at).q + 128 * h + 32 * g + 16 * part + 4 * u));
       }
@@ -96,24 +106,24 @@ struct Sixteens {
   static constexpr int kFormat = Q6_K;
 
   template <int MR>
-  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* const (&rows)[MR], size_t at,
-                                  F (&acc)[1][MR]) {
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead, const uint8_t* const (&rows)[MR],
+                                  size_t at, F (&acc)[1][MR]) {
     I total[MR];
     STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
-    sixteens<0, 0, MR>(w, rows, at, total);
-    sixteens<0, 1, MR>(w, rows, at, total);
-    sixteens<0, 2, MR>(w, rows, at, total);
-    sixteens<0, 3, MR>(w, rows, at, total);
-    sixteens<1, 0, MR>(w, rows, at, total);
-    sixteens<1, 1, MR>(w, rows, at, total);
-    sixteens<1, 2, MR>(w, rows, at, total);
-    sixteens<1, 3, MR>(w, rows, at, total);
+    sixteens<0, 0, MR>(w, ahead, rows, at, total);
+    sixteens<0, 1, MR>(w, ahead, rows, at, total);
+    sixteens<0, 2, MR>(w, ahead, rows, at, total);
+    sixteens<0, 3, MR>(w, ahead, rows, at, total);
+    sixteens<1, 0, MR>(w, ahead, rows, at, total);
+    sixteens<1, 1, MR>(w, ahead, rows, at, total);
+    sixteens<1, 2, MR>(w, ahead, rows, at, total);
+    sixteens<1, 3, MR>(w, ahead, rows, at, total);
     const F d = f_half(w);
     STRATA_UNROLL for (int m = 0; m < MR; ++m) {
       const Act256& x = act(rows, m, at);
       I t = i_zero();
       STRATA_UNROLL for (int j = 0; j < 8; ++j) {
-        t = p_dot(t, p_signed(w + kUnit + j * kHalves), x_all(x.sum16 + 2 * j));
+        t = p_dot(t, p_signed(w + (1 + j / 4 * 26) * kUnit + j % 4 * kHalves), x_all(x.sum16 + 2 * j));
       }
       const F value = f_mul(f_from(i_sub(total[m], i_shift_left<5>(t))), d);
       acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
@@ -137,12 +147,9 @@ struct Kernel256 {
     for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
     STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
     const int blocks = p.k / 256;
-    const bool cold = patch.row == 0;  // later rows find the weights in the cache
+    const size_t ahead = patch.row == 0 ? 5120 : 0;  // later rows find them in the cache
     for (int b = 0; b < blocks; ++b, w += block_bytes) {
-      if (cold) {
-        for (size_t i = 0; i < block_bytes; i += 64) __builtin_prefetch(w + block_bytes + i);
-      }
-      Kind::template block<MR>(w, rows, size_t(b) * sizeof(Act256), acc);
+      Kind::template block<MR>(w, w + ahead, rows, size_t(b) * sizeof(Act256), acc);
     }
     store<MR, 1>(patch, acc);
   }
