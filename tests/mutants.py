@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mutants_engine import ENGINE
 
 SCENES = "tests/cache"
+RANDOM = "tests/props/test_cache_random.py"
 PROPERTIES = "tests/props"
 
 
@@ -24,7 +25,7 @@ class Mutant:
     why: str
     old: str
     new: str
-    tests: tuple[str, ...] = (SCENES, PROPERTIES)
+    tests: tuple[str, ...] = (SCENES, RANDOM, PROPERTIES)
 
 
 def _in(name: str, *bugs: tuple[str, str, str]) -> list[Mutant]:

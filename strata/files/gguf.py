@@ -158,14 +158,16 @@ def _parse(path: Path) -> _Part:
         return _parse_body(reader, data)
     except _Damaged as error:
         raise ModelError(f"{path} is damaged or was cut short: {error}") from error
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
 
 
 def _parse_body(reader: _Reader, data: npt.NDArray[np.uint8]) -> _Part:
     version = reader.scalar("<I")
     if version not in (2, 3):
         # A big-endian file shows its version in the upper half.
-        seen = "big-endian" if version & 0xFFFF == 0 else f"version {version}"
-        raise ModelError(f"the GGUF file is {seen}; versions 2 and 3, little-endian, are supported")
+        seen = "big-endian order" if version & 0xFFFF == 0 else f"version {version}"
+        raise ModelError(f"a GGUF of {seen}; versions 2 and 3, little-endian, are supported")
     tensor_count, key_count = reader.scalar("<Q"), reader.scalar("<Q")
     makers: dict[str, Callable[[], Any]] = {}
     for _ in range(key_count):

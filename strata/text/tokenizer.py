@@ -94,7 +94,7 @@ class Tokenizer:
 
     def _extend_marked(self, ids: list[int], segment: str, mark: str) -> None:
         """Append the ids of a segment in which some added tokens are kept plain."""
-        place = Place.AFTER_TOKEN if ids else Place.START
+        place = Place.START  # of the first part, which is empty in all but the first segment
         for part in self._added.split(segment):
             if isinstance(part, int):
                 ids.append(part)

@@ -82,6 +82,16 @@ def test_the_second_one_through_a_branch_leaves_a_checkpoint_there() -> None:
     assert [seq.resumes for seq in world.all] == [[0], [0], [10]]
 
 
+@pytest.mark.parametrize("anchor", [1, 4, 6])
+def test_a_resume_is_where_the_state_is_not_where_the_rows_are(anchor: int) -> None:
+    world = plenty()
+    world.submit(TEXT, anchors=(anchor,))
+    finish(world)
+    other = world.submit([*TEXT[:13], 9, 9])
+    finish(world)
+    assert other.resumes == [anchor]
+
+
 def test_rows_below_a_branch_are_not_written_again() -> None:
     """The World compares each row with the truth; here the plan is looked at as well."""
     world = plenty()
@@ -228,16 +238,31 @@ def test_the_checkpoint_to_restore_survives_the_allocation_it_needs() -> None:
 
 
 def test_rolling_checkpoints_never_cost_a_row() -> None:
-    """States for two rows and nothing more: both run, the rolling ones give way."""
+    """States for two rows and nothing more: both run, the rolling one gives way."""
     world = World(pages=60, states=2, batch=2)
-    world.submit(TEXT, out=12)
+    first = world.submit(TEXT, out=50)
     world.admit()
-    for _ in range(8):
+    while first.lease is not None and first.lease.tail is None:
         world.step(64)
+    assert first.status == "running" and world.cache.stats().states_free == 0
     second = world.submit([9, *TEXT], out=12)
     world.admit()
-    assert second.status == "running"
+    assert second.status == "running" and first.lease is not None and first.lease.tail is None
     finish(world)
+
+
+def test_a_rolling_checkpoint_that_was_not_written_is_none() -> None:
+    world = plenty()
+    seq = world.submit(TEXT, out=30)
+    world.admit()
+    world.step(64)
+    while seq.computed < 27:
+        world.step(1)
+    world.step(1, lose=lambda: True)  # the one at 28 is lost, and that at 24 overwritten
+    world.step(1)
+    world.abort(seq)
+    kept = [node.end for node in world.cache._trie.nodes() if node.checkpoint]
+    assert sorted(kept) == [len(TEXT) - 1, 29]
 
 
 def test_a_side_call_does_not_cost_a_long_talk_its_state() -> None:
@@ -251,6 +276,40 @@ def test_a_side_call_does_not_cost_a_long_talk_its_state() -> None:
     following = world.submit([*talk[:118], 9, 9, 9])
     finish(world)
     assert following.resumes[0] >= 118
+
+
+def kept(world: World) -> list[int]:
+    return sorted(node.end for node in world.cache._trie.nodes() if node.checkpoint)
+
+
+def test_what_goes_first_is_what_saves_least() -> None:
+    """One token beyond the next checkpoint is worth less than seventeen beyond none."""
+    world = World(pages=60, states=3, batch=1)
+    world.submit(TEXT)
+    finish(world)
+    assert kept(world) == [17, 18]
+    world.submit([9] * 6)
+    finish(world)
+    assert kept(world) == [5, 6, 17]
+
+
+def test_a_capture_worth_less_than_all_that_is_kept_is_left_out() -> None:
+    world = World(pages=60, states=2, batch=1)
+    world.submit(TEXT)
+    finish(world)
+    world.submit([9] * 3)
+    finish(world)
+    assert kept(world) == [3, 17], "the live slot had to be had, the capture at 2 had not"
+
+
+def test_captures_that_keep_coming_are_let_in_at_last() -> None:
+    world = World(pages=60, states=2, batch=1)
+    world.submit(TEXT)
+    finish(world)
+    for _ in range(12):
+        world.submit([9] * 3)
+        finish(world)
+    assert 17 not in kept(world), "what nobody asks for grows old"
 
 
 def test_a_long_read_keeps_a_rung_for_those_who_leave_it_there() -> None:

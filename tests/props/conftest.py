@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -15,6 +16,12 @@ TRIED: Counter[str] = Counter()
 def scale(request: pytest.FixtureRequest) -> float:
     """Multiplier of the number of examples: --props-scale."""
     return float(request.config.getoption("--props-scale"))
+
+
+@pytest.fixture
+def phases(scale: float) -> list[Phase]:
+    """What hypothesis does: below scale 1 (mutants) it does not look for a small example."""
+    return list(Phase) if scale >= 1 else [Phase.explicit, Phase.generate]
 
 
 @pytest.fixture

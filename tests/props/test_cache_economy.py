@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sim.world import World
 
@@ -18,7 +18,9 @@ BUDGETS = st.sampled_from([1, 2, 3, 5, 8, 16, 64])
 STATES = pytest.mark.parametrize("states", [None, 400], ids=["rows", "states"])
 
 
-def run(count: int, **strategies: object) -> Callable[[Callable[..., None]], None]:
+def run(
+    count: int, phases: list[Phase], **strategies: object
+) -> Callable[[Callable[..., None]], None]:
     """Try `count` examples of a property at once."""
 
     def decorate(body: Callable[..., None]) -> None:
@@ -26,6 +28,7 @@ def run(count: int, **strategies: object) -> Callable[[Callable[..., None]], Non
             max_examples=count,
             deadline=None,
             database=None,
+            phases=phases,
             suppress_health_check=list(HealthCheck),
         )
         chosen(given(**strategies)(body))()  # type: ignore[arg-type]
@@ -55,11 +58,14 @@ def cuts(data: st.DataObject) -> list[list[int]]:
     return prompts
 
 
-def test_any_set_of_prompts_in_any_order_is_read_once(scale: float, tried: Counter[str]) -> None:
+def test_any_set_of_prompts_in_any_order_is_read_once(
+    scale: float, phases: list[Phase], tried: Counter[str]
+) -> None:
     """Without states: exactly the different prefixes, whoever arrives when."""
 
     @run(
         round(120 * scale),
+        phases,
         data=st.data(),
         batch=st.integers(1, 8),
         budget=BUDGETS,
@@ -81,10 +87,11 @@ def test_any_set_of_prompts_in_any_order_is_read_once(scale: float, tried: Count
 
 @STATES
 def test_a_burst_reads_its_common_prefix_once(
-    states: int | None, scale: float, tried: Counter[str]
+    states: int | None, scale: float, phases: list[Phase], tried: Counter[str]
 ) -> None:
     @run(
         round(50 * scale),
+        phases,
         common=st.lists(st.integers(0, 2), min_size=4, max_size=30),
         own=st.lists(st.integers(1, 6), min_size=2, max_size=7),
         batch=st.integers(1, 8),
@@ -101,12 +108,13 @@ def test_a_burst_reads_its_common_prefix_once(
 
 @STATES
 def test_the_next_turn_computes_only_what_is_new(
-    states: int | None, scale: float, tried: Counter[str]
+    states: int | None, scale: float, phases: list[Phase], tried: Counter[str]
 ) -> None:
     """A talk of several turns; the stable part of each prompt comes again, the rest may not."""
 
     @run(
         round(50 * scale),
+        phases,
         turns=st.lists(st.tuples(TOKENS, st.integers(0, 5), st.integers(1, 6)), max_size=5),
         first=TOKENS,
         drop=st.booleans(),

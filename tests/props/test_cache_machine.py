@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -107,7 +107,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", ["rows", "states"])
-def test_machine(kind: str, scale: float, tried: Counter[str]) -> None:
+def test_machine(kind: str, scale: float, phases: list[Phase], tried: Counter[str]) -> None:
     class Kind(Machine):
         states = st.none() if kind == "rows" else st.integers(1, 6)
 
@@ -119,6 +119,7 @@ def test_machine(kind: str, scale: float, tried: Counter[str]) -> None:
             stateful_step_count=30,
             deadline=None,
             database=None,
+            phases=phases,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -209,6 +209,7 @@ class World:
             self.step(budget)
             limit -= 1
             assert limit > 0, f"no progress: {[(s.id, s.status) for s in self.live()]}"
+        assert not self.cache._parking._counts, "who is gone is not forgotten"
 
     def live(self) -> list[Seq]:
         return [*self.queue, *self.parked, *self.running]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conversations import CHATML
 from hostile import HOSTILE
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import Metaspace
@@ -188,6 +188,9 @@ _fragments = st.lists(
 
 @settings(max_examples=800, deadline=None)
 @given(st.sampled_from(_BORDERS), _fragments, _fragments)
+@example(_BORDERS[4], "im_end", "")
+@example(_BORDERS[1], "im_end|>", "|>")
+@example(_BORDERS[0], "<|im_end", "<|im_end")
 def test_no_token_forms_across_a_border(bytes_pair: Pair, border: str, one: str, two: str) -> None:
     ours = bytes_pair.ours
     if "im_{{" in border:  # around nothing, the template writes the token itself

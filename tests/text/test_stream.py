@@ -112,6 +112,7 @@ def answers(draw: st.DrawFn) -> tuple[list[bytes], list[str], int]:
 @settings(max_examples=800, deadline=None)
 @given(answers())
 @example(([b"ab", b"cd"], ["bcx", "cd"], 0))
+@example(([b"abcd"], ["abcd", "bc"], 0))
 @example(([b"aab"], ["aab", "ab", "b"], 0))
 @example(([b"a", b"a", b"a"], ["aa"], 3))
 @example(([b"\xe6\xbc", b"\xa2"], ["漢"], 2))
@@ -133,10 +134,11 @@ def test_stream_equals_the_oracle(answer: tuple[list[bytes], list[str], int]) ->
 
 @settings(max_examples=300, deadline=None)
 @given(answers())
+@example(([b"aEND", b"b"], ["END"], 2))
 def test_no_more_is_held_back_than_needed(answer: tuple[list[bytes], list[str], int]) -> None:
     """What is held begins a stop string or a character; everything else has gone out."""
-    words, stop, _ = answer
-    stream, sent = TextStream(Words(words), stop), ""
+    words, stop, min_tokens = answer
+    stream, sent = TextStream(Words(words), stop, min_tokens), ""
     for token in range(len(words)):
         piece = stream.feed(token)
         if piece.stopped:

@@ -17,8 +17,11 @@ import pytest
 from hostile import HOSTILE, SPECIAL_TEXTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
 from transformers import AutoTokenizer
+from transformers.tokenization_utils_base import generate_merges
 from vocabularies import (
     TEXTS,
     Pair,
@@ -32,6 +35,8 @@ from vocabularies import (
 
 from strata.files import ModelFile
 from strata.text import splits, tokenizer, vocab
+from strata.text.added import AddedTokens
+from strata.text.segments import SegmentCache
 from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
 from strata.types import ModelError
@@ -133,6 +138,54 @@ def _spm() -> Tokenizer:
     if not _made:
         _made.append(Tokenizer(vocab.from_gguf(sentencepiece_metadata())))
     return _made[0]
+
+
+def test_merges_of_scores_are_transformers_own() -> None:
+    """Vocabularies in which an entry can be cut in many ways and scores are often equal."""
+    for seed in range(100):
+        rng = random.Random(seed)
+        texts = {"".join(rng.choices("abc", k=rng.randrange(1, 6))) for _ in range(60)}
+        entries = sorted({*"abc", *texts}, key=lambda _: rng.random())
+        scores = [float(rng.randrange(-4, 1)) for _ in entries]
+        expected = generate_merges(
+            {entry: i for i, entry in enumerate(entries)}, dict(zip(entries, scores, strict=True))
+        )
+        assert vocab.merges_by_score(entries, scores, [True] * len(entries)) == expected
+
+
+def naive_split(tokens: list[str], text: str) -> list[str]:
+    """Leftmost, then longest, by trying each token at each place."""
+    out, at, plain = [], 0, ""
+    while at < len(text):
+        found = max((t for t in tokens if text.startswith(t, at)), key=len, default="")
+        if found:
+            out += [plain, found]
+            plain = ""
+        else:
+            plain += text[at]
+        at += len(found) or 1
+    return [*out, plain]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text(st.sampled_from("ab<|."), min_size=1, max_size=4), max_size=8, unique=True),
+    st.text(st.sampled_from("ab<|."), max_size=30),
+)
+def test_added_tokens_are_found_leftmost_and_longest(tokens: list[str], text: str) -> None:
+    made = {i: AddedToken(t, normalized=False, special=i % 2 == 0) for i, t in enumerate(tokens)}
+    added = AddedTokens(made)
+    parts = [tokens[part] if isinstance(part, int) else part for part in added.split(text)]
+    assert parts == naive_split(tokens, text)
+    segments = added.cut(text)
+    assert "".join(segments) == text
+    control = [part for part in parts[1::2] if tokens.index(part) % 2 == 0]
+    assert len(segments) == len(control) + 1
+    assert all(map(str.startswith, segments[1:], control))
+    library = Library(BPE())
+    for token in made.values():
+        (library.add_special_tokens if token.special else library.add_tokens)([token])
+    assert library.encode(text).tokens == [part for part in parts[1::2]]
 
 
 def test_plain_text_never_merges_into_a_control_token() -> None:
@@ -260,6 +313,23 @@ def test_the_cache_changes_nothing_and_is_bounded(bytes_pair: Pair) -> None:
             assert bytes_pair.ours.encode(text, special=True) == expected
             assert small._cache.used <= 20_000
     assert none._cache.used == 0
+
+
+def test_the_cache_forgets_what_was_used_longest_ago() -> None:
+    cache = SegmentCache(10 * _cost("0" * 50, [0]))
+    for i in range(10):
+        cache.put("r", f"{i}" * 50, [i])
+    assert cache.get("r", "0" * 50) is not None
+    for i in range(10, 19):
+        cache.put("r", chr(55 + i) * 50, [i])
+    assert cache.get("r", "0" * 50) is not None and cache.get("r", "1" * 50) is None
+    assert cache.get("other", "0" * 50) is None
+
+
+def _cost(text: str, ids: list[int]) -> int:
+    cache = SegmentCache(1 << 20)
+    cache.put("r", text, ids)
+    return cache.used
 
 
 def test_what_was_seen_is_not_tokenised_again(bytes_pair: Pair) -> None:

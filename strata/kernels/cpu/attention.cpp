@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "activations.h"
+#include "fine.h"
 #include "rows.h"
 #include "slices.h"
 
@@ -27,7 +28,8 @@ struct Attention::Work {
         first(first),
         tokens(std::min(kTokens, step.count - first)),
         tiling(step, first, tokens, op.tile_tokens_, op.weights_.kv_heads, threads),
-        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k, &op.weights_.v}),
+        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k}),
+        value_in(carver, tokens, id, threads, op.weights_.v),
         mixed_in(carver, tokens, id, threads, {&op.weights_.o}) {
     const AttentionWeights& w = op.weights_;
     in_tiles = slice_tiles(w.q, tiles_of(w.q) + tiles_of(w.k) + tiles_of(w.v), threads);
@@ -49,7 +51,9 @@ struct Attention::Work {
   void take_own(Carver& carver, const AttentionWeights& w, int rows, int id, int threads) {
     size_t sums = line(static_cast<size_t>(rows) * sums_stride(w.head_dim));
     size_t product = static_cast<size_t>(out_tiles) * tile_rows() * std::min(tokens, kRows);
-    size_t single = line(std::max<size_t>({product, static_cast<size_t>(w.o.n),
+    size_t pairs = static_cast<size_t>(in_tiles) * tile_rows() * 2 *
+                   std::min(tokens, FineActivations::kTokens);
+    size_t single = line(std::max<size_t>({product, pairs, static_cast<size_t>(w.o.n),
                                            static_cast<size_t>(w.head_dim)}));
     size_t queries_floats = line(static_cast<size_t>(rows) * w.head_dim);
     size_t row_floats = line(rows);
@@ -74,7 +78,9 @@ struct Attention::Work {
   const Step& step;
   int first, tokens;
   Tiling tiling;
-  Activations in, mixed_in;
+  Activations in;
+  FineActivations value_in;
+  Activations mixed_in;
   int in_tiles, out_tiles;     // of a slice
   int stride;                  // of projected: queries, keys, values of a token
   float* projected;            // [tokens, stride]
@@ -144,6 +150,7 @@ void Attention::project(Member& member, const Work& work) const {
   auto norm = [&](int row) {
     row_kernels().rms_norm(x + static_cast<size_t>(row) * w.o.n, w.norm, w.eps, w.o.n, work.own);
     work.in.set(row, work.own);
+    work.value_in.set(row, work.own);
   };
   const Linear* parts[] = {&w.q, &w.k, &w.v};
   const int offsets[] = {0, w.q.n, w.q.n + w.k.n};
@@ -156,8 +163,11 @@ void Attention::project(Member& member, const Work& work) const {
     int i = 0;
     while (task >= counts[i]) task -= counts[i++];
     Slice slice = slice_at(*parts[i], work.in_tiles, task);
-    multiply_slice(slice, work.in.rows_for(*parts[i], 0), work.tokens,
-                   work.projected + offsets[i] + slice.first, work.stride);
+    float* y = work.projected + offsets[i] + slice.first;
+    if (parts[i] == &w.v)
+      work.value_in.multiply(slice, 0, work.tokens, work.own, y, work.stride);
+    else
+      multiply_slice(slice, work.in.rows_for(*parts[i], 0), work.tokens, y, work.stride);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "activations.h"
+#include "fine.h"
 #include "rows.h"
 #include "slices.h"
 
@@ -16,13 +16,17 @@ constexpr int kTokens = 256;  // of a block
 
 struct HeadWork {
   HeadWork(const Linear& weight, Carver& carver, int tokens, int id, int threads)
-      : in(carver, tokens, id, threads, {&weight}) {
-    size_t stride = (static_cast<size_t>(weight.k) + 15) / 16 * 16;
-    float* all = carver.take<float>(stride * threads);
-    normed = all ? all + stride * id : nullptr;
+      : tiles(slice_tiles(weight, tiles_of(weight), threads)),
+        in(carver, tokens, id, threads, weight) {
+    size_t pairs = static_cast<size_t>(2) * std::min(tokens, FineActivations::kTokens);
+    size_t floats = std::max<size_t>(weight.k, pairs * tiles * tile_rows());
+    floats = (floats + 15) / 16 * 16;
+    float* all = carver.take<float>(floats * threads);
+    own = all ? all + floats * id : nullptr;
   }
-  Activations in;
-  float* normed;  // the thread's
+  int tiles;  // of a slice
+  FineActivations in;
+  float* own;  // the thread's: a normed row, or products
 };
 
 }  // namespace
@@ -50,20 +54,19 @@ size_t Head::scratch(const Step& step, int threads) const {
 
 void Head::run(Member& member, const Step& step, std::byte* scratch) const {
   const Linear& weight = weights_.weight;
-  const int tiles = slice_tiles(weight, tiles_of(weight), member.size());
   for (int first = 0; first < step.sampled; first += kTokens) {
     Carver carver(scratch);
     int tokens = std::min(kTokens, step.sampled - first);
     HeadWork work(weight, carver, tokens, member.id(), member.size());
     auto norm = [&](int row) {
       const float* x = step.x + static_cast<size_t>(step.sample[first + row]) * weight.k;
-      row_kernels().rms_norm(x, weights_.norm, weights_.eps, weight.k, work.normed);
-      work.in.set(row, work.normed);
+      row_kernels().rms_norm(x, weights_.norm, weights_.eps, weight.k, work.own);
+      work.in.set(row, work.own);
     };
     float* logits = step.logits + static_cast<size_t>(first) * weight.n;
-    share_after_rows(member, tokens, norm, slice_count(weight, tiles), [&](int task) {
-      Slice slice = slice_at(weight, tiles, task);
-      multiply_slice(slice, work.in.rows_for(weight, 0), tokens, logits + slice.first, weight.n);
+    share_after_rows(member, tokens, norm, slice_count(weight, work.tiles), [&](int task) {
+      Slice slice = slice_at(weight, work.tiles, task);
+      work.in.multiply(slice, 0, tokens, work.own, logits + slice.first, weight.n);
     });
   }
 }

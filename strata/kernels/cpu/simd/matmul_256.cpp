@@ -57,8 +57,8 @@ struct SubScaled {
   static constexpr int kFormat = fifth ? Q5_K : Q4_K;
 
   template <int MR>
-  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead, const uint8_t* const (&rows)[MR],
-                                  size_t at, F (&acc)[1][MR]) {
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead,
+                                  const uint8_t* const (&rows)[MR], size_t at, F (&acc)[1][MR]) {
     I total[MR];
     STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
     sub_blocks<fifth, 0, MR>(w, ahead, rows, at, total);
@@ -70,7 +70,8 @@ struct SubScaled {
       const Act256& x = act(rows, m, at);
       I t = i_zero();
       STRATA_UNROLL for (int j = 0; j < 4; ++j) {
-        t = p_dot(t, p_unsigned(w + (fifth ? 43 : 35) * kUnit + j * kHalves), x_all(x.sum32 + 2 * j));
+        const P minima = p_unsigned(w + (fifth ? 43 : 35) * kUnit + j * kHalves);
+        t = p_dot(t, minima, x_all(x.sum32 + 2 * j));
       }
       const F value = f_fnma(f_from(t), dmin, f_mul(f_from(total[m]), d));
       acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
@@ -106,8 +107,8 @@ struct Sixteens {
   static constexpr int kFormat = Q6_K;
 
   template <int MR>
-  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead, const uint8_t* const (&rows)[MR],
-                                  size_t at, F (&acc)[1][MR]) {
+  STRATA_INLINE static void block(const uint8_t* w, const uint8_t* ahead,
+                                  const uint8_t* const (&rows)[MR], size_t at, F (&acc)[1][MR]) {
     I total[MR];
     STRATA_UNROLL for (int m = 0; m < MR; ++m) total[m] = i_zero();
     sixteens<0, 0, MR>(w, ahead, rows, at, total);
@@ -123,7 +124,8 @@ struct Sixteens {
       const Act256& x = act(rows, m, at);
       I t = i_zero();
       STRATA_UNROLL for (int j = 0; j < 8; ++j) {
-        t = p_dot(t, p_signed(w + (1 + j / 4 * 26) * kUnit + j % 4 * kHalves), x_all(x.sum16 + 2 * j));
+        const P scales = p_signed(w + (1 + j / 4 * 26) * kUnit + j % 4 * kHalves);
+        t = p_dot(t, scales, x_all(x.sum16 + 2 * j));
       }
       const F value = f_mul(f_from(i_sub(total[m], i_shift_left<5>(t))), d);
       acc[0][m] = f_fma(value, f_all(x.d), acc[0][m]);
