@@ -220,6 +220,8 @@ def one_round(results: Results, sides: dict[str, Side], number: int, lengths: li
     def both(what: str, run: Callable[[Side], float]) -> None:
         for name in names:
             results.add(what, name, run(sides[name]))
+            value = results.numbers[what][name][-1]
+            print(f"  {what}, {name}: {value:.4g}", file=sys.stderr, flush=True)
 
     for length in lengths:
         tokens = prompt(length, 10 * number + length)

@@ -49,7 +49,7 @@ class Checkpoints:
 
     @property
     def cached(self) -> int:
-        """Whether it may share at all."""
+        """Checkpoints on nodes."""
         return len(self.kept)
 
     def free_slots(self) -> list[int]:

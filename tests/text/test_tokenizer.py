@@ -185,7 +185,7 @@ def test_added_tokens_are_found_leftmost_and_longest(tokens: list[str], text: st
     library = Library(BPE())
     for token in made.values():
         (library.add_special_tokens if token.special else library.add_tokens)([token])
-    assert library.encode(text).tokens == [part for part in parts[1::2]]
+    assert library.encode(text).tokens == parts[1::2]
 
 
 def test_plain_text_never_merges_into_a_control_token() -> None:
