@@ -44,6 +44,7 @@ HOSTILE = [
     + "{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
     _DOUBLE + "{% set ns.t = (ns.t, ns.t) %}{% endfor %}{{ {ns.t: 1} }}",
     _DOUBLE + "{% set ns.d = {'a': ns.d, 'b': ns.d} %}{% endfor %}{{ ns.d | tojson }}",
+    _DOUBLE + "{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
     _DOUBLE + "{% set ns.s = ns.s.join([ns.s, ns.s]) %}{% endfor %}",
     "{% set s = 'ab' * 400000 %}" + _DOUBLE + "{% set ns.l = ns.l + [s[i:]] %}{% endfor %}",
     "{% set s = 'ab' * 400000 %}{% for i in range(99999) %}{{ s }}{% endfor %}",

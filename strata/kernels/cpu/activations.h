@@ -1,5 +1,8 @@
 // Rows of activations in every form that the products of a phase take.
 //
+// A row keeps 16 bits: it is quantised to 8, and what that lost is quantised again.
+// Both products are taken in one pass over the weights and added. With 8 bits alone
+// every greedy choice within some 0.3 of a tie was a toss-up (docs/kernels.md).
 // Few rows are prepared by every thread for itself: that costs less than a phase.
 #pragma once
 #include <cstddef>
@@ -7,6 +10,7 @@
 
 #include "linear.h"
 #include "program.h"
+#include "slices.h"
 #include "team.h"
 
 namespace strata {
@@ -31,39 +35,33 @@ void share_after_rows(Member& member, int rows, Row row, int count, Task task) {
 
 class Activations {
  public:
+  static constexpr int kTokens = 32;  // whose products are taken at a time
+
   // Room for `rows` rows of k values as `linears` take them; `id` of `threads` asks.
   Activations(Carver& carver, int rows, int id, int threads,
-              std::initializer_list<const Linear*> linears) {
-    for (const Linear* linear : linears) {
-      k_ = linear->k;
-      ActKind kind = act_kind(linear->format);
-      if (forms_[kind].row_bytes != 0) continue;
-      size_t bytes = act_bytes(kind, k_);
-      int copies = each_prepares(rows) ? threads : 1;
-      std::byte* all = carver.take<std::byte>(bytes * rows * copies);
-      size_t own = copies > 1 ? bytes * rows * id : 0;
-      forms_[kind] = {bytes, all ? all + own : nullptr};
-    }
+              std::initializer_list<const Linear*> linears);
+  void set(int row, const float* x) const;
+
+  // Floats that `multiply` needs for products of `columns` columns.
+  static size_t product_floats(int columns, int rows) {
+    return static_cast<size_t>(columns) * 2 * (rows < kTokens ? rows : kTokens);
   }
-  void set(int row, const float* x) const {
-    for (int kind = 0; kind < kKinds; ++kind)
-      if (forms_[kind].row_bytes != 0)
-        quantise_row(static_cast<ActKind>(kind), x, k_,
-                     forms_[kind].rows + forms_[kind].row_bytes * row);
-  }
-  // Rows from `row` on, for this product.
-  const std::byte* rows_for(const Linear& linear, int row) const {
-    const Form& form = forms_[act_kind(linear.format)];
-    return form.rows + form.row_bytes * row;
-  }
+  // y = the slice's product with rows [row, row + rows) on its columns.
+  void multiply(const Slice& slice, int row, int rows, float* products, float* y, int ldy) const;
+  // The same, added to y; at most kTokens rows. `sums` has room for rows * columns floats.
+  void add(const Slice& slice, int row, int rows, float* products, float* sums, float* y,
+           int ldy) const;
 
  private:
   static constexpr int kKinds = 3;
   struct Form {
-    size_t row_bytes = 0;
+    size_t row_bytes = 0;  // of one part
+    int parts = 0;         // 2: coarse and rest; 1 where nothing is rounded
     std::byte* rows = nullptr;
+    const std::byte* at(int row) const { return rows + row_bytes * parts * row; }
   };
   Form forms_[kKinds];
+  float* rest_ = nullptr;  // the thread's: what the first rounding lost
   int k_ = 0;
 };
 

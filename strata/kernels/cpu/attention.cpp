@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "activations.h"
-#include "fine.h"
 #include "rows.h"
 #include "slices.h"
 
@@ -13,7 +12,7 @@ namespace strata {
 namespace {
 
 constexpr int kTokens = 256;     // of a block
-constexpr int kRows = 64;        // of a block that a slice takes at a time
+constexpr int kRows = Activations::kTokens;
 constexpr int kQueries = 48;     // of a tile: enough to pay for widening its keys
 constexpr float kLog2e = 1.44269504f;
 
@@ -28,8 +27,7 @@ struct Attention::Work {
         first(first),
         tokens(std::min(kTokens, step.count - first)),
         tiling(step, first, tokens, op.tile_tokens_, op.weights_.kv_heads, threads),
-        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k}),
-        value_in(carver, tokens, id, threads, op.weights_.v),
+        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k, &op.weights_.v}),
         mixed_in(carver, tokens, id, threads, {&op.weights_.o}) {
     const AttentionWeights& w = op.weights_;
     in_tiles = slice_tiles(w.q, tiles_of(w.q) + tiles_of(w.k) + tiles_of(w.v), threads);
@@ -50,15 +48,15 @@ struct Attention::Work {
 
   void take_own(Carver& carver, const AttentionWeights& w, int rows, int id, int threads) {
     size_t sums = line(static_cast<size_t>(rows) * sums_stride(w.head_dim));
-    size_t product = static_cast<size_t>(out_tiles) * tile_rows() * std::min(tokens, kRows);
-    size_t pairs = static_cast<size_t>(in_tiles) * tile_rows() * 2 *
-                   std::min(tokens, FineActivations::kTokens);
-    size_t single = line(std::max<size_t>({product, pairs, static_cast<size_t>(w.o.n),
+    const int columns = std::max(in_tiles, out_tiles) * tile_rows();
+    size_t product_floats = line(Activations::product_floats(columns, tokens));
+    size_t single = line(std::max<size_t>({static_cast<size_t>(columns) * kRows,
+                                           static_cast<size_t>(w.o.n),
                                            static_cast<size_t>(w.head_dim)}));
     size_t queries_floats = line(static_cast<size_t>(rows) * w.head_dim);
     size_t row_floats = line(rows);
     size_t attend_floats = line(attend_scratch(rows, w.head_dim));
-    size_t each = single + queries_floats + 2 * sums + 5 * row_floats + attend_floats;
+    size_t each = product_floats + single + queries_floats + 2 * sums + 5 * row_floats + attend_floats;
     float* all = carver.take<float>(each * threads);
     if (!all) return;
     float* next = all + each * id;
@@ -67,6 +65,7 @@ struct Attention::Work {
       next += floats;
       return piece;
     };
+    products = take(product_floats);
     own = take(single);
     queries = take(queries_floats);
     running = {take(sums), take(row_floats), take(row_floats)};
@@ -79,7 +78,6 @@ struct Attention::Work {
   int first, tokens;
   Tiling tiling;
   Activations in;
-  FineActivations value_in;
   Activations mixed_in;
   int in_tiles, out_tiles;     // of a slice
   int stride;                  // of projected: queries, keys, values of a token
@@ -89,7 +87,8 @@ struct Attention::Work {
   Sums partial;                // of every segment, where they are split
 
   // The thread's own.
-  float* own = nullptr;        // one row, or a part of a product
+  float* products = nullptr;
+  float* own = nullptr;        // one row, or a part of a sum
   float* queries = nullptr;
   int* seen = nullptr;
   Sums running{}, part{};
@@ -138,8 +137,8 @@ void Attention::block(Member& member, const Work& work) const {
   share_after_rows(member, work.tokens, requantise, slice_count(o, work.out_tiles), [&](int task) {
     Slice slice = slice_at(o, work.out_tiles, task);
     for (int row = 0; row < work.tokens; row += kRows)
-      add_product(slice, work.mixed_in.rows_for(o, row), std::min(kRows, work.tokens - row),
-                  work.own, x + static_cast<size_t>(row) * o.n, o.n);
+      work.mixed_in.add(slice, row, std::min(kRows, work.tokens - row), work.products, work.own,
+                        x + static_cast<size_t>(row) * o.n + slice.first, o.n);
   });
 }
 
@@ -150,7 +149,6 @@ void Attention::project(Member& member, const Work& work) const {
   auto norm = [&](int row) {
     row_kernels().rms_norm(x + static_cast<size_t>(row) * w.o.n, w.norm, w.eps, w.o.n, work.own);
     work.in.set(row, work.own);
-    work.value_in.set(row, work.own);
   };
   const Linear* parts[] = {&w.q, &w.k, &w.v};
   const int offsets[] = {0, w.q.n, w.q.n + w.k.n};
@@ -164,10 +162,7 @@ void Attention::project(Member& member, const Work& work) const {
     while (task >= counts[i]) task -= counts[i++];
     Slice slice = slice_at(*parts[i], work.in_tiles, task);
     float* y = work.projected + offsets[i] + slice.first;
-    if (parts[i] == &w.v)
-      work.value_in.multiply(slice, 0, work.tokens, work.own, y, work.stride);
-    else
-      multiply_slice(slice, work.in.rows_for(*parts[i], 0), work.tokens, y, work.stride);
+    work.in.multiply(slice, 0, work.tokens, work.products, y, work.stride);
   });
 }
 

@@ -3,7 +3,6 @@
 // A step's tokens are taken in blocks. In a block all keys are written before any
 // query reads; a query then sees the keys of its sequence up to its own position,
 // which are the same bytes whether this step wrote them or an earlier one.
-// Values are projected from 16-bit activations (fine.h), the other three from 8-bit ones.
 // Invariant: nothing at or beyond the largest position of a tile of queries is read.
 #pragma once
 #include <memory>

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "fine.h"
+#include "activations.h"
 #include "rows.h"
 #include "slices.h"
 
@@ -17,15 +17,15 @@ constexpr int kTokens = 256;  // of a block
 struct HeadWork {
   HeadWork(const Linear& weight, Carver& carver, int tokens, int id, int threads)
       : tiles(slice_tiles(weight, tiles_of(weight), threads)),
-        in(carver, tokens, id, threads, weight) {
-    size_t pairs = static_cast<size_t>(2) * std::min(tokens, FineActivations::kTokens);
-    size_t floats = std::max<size_t>(weight.k, pairs * tiles * tile_rows());
+        in(carver, tokens, id, threads, {&weight}) {
+    size_t floats = std::max<size_t>(
+        weight.k, Activations::product_floats(tiles * tile_rows(), tokens));
     floats = (floats + 15) / 16 * 16;
     float* all = carver.take<float>(floats * threads);
     own = all ? all + floats * id : nullptr;
   }
   int tiles;  // of a slice
-  FineActivations in;
+  Activations in;
   float* own;  // the thread's: a normed row, or products
 };
 

@@ -1,5 +1,4 @@
-// The ends of a model: token embeddings, and the logits of the sampled tokens, whose
-// activations keep 16 bits (fine.h): their rounding was a quarter of the model's error.
+// The ends of a model: token embeddings, and the logits of the sampled tokens.
 #pragma once
 #include "linear.h"
 #include "program.h"

@@ -4,7 +4,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 
 #include "isa.h"
@@ -83,17 +82,6 @@ void dequantise_rows(int format, uintptr_t gguf_rows, int rows, int k, uintptr_t
   }
 }
 
-nb::bytes quantised_row(int kind, uintptr_t x, int k) {
-  const size_t bytes = act_bytes(ActKind(kind), k);
-  uint8_t* act = static_cast<uint8_t*>(std::aligned_alloc(64, bytes));
-  if (!act) throw std::bad_alloc();
-  std::memset(act, 0, bytes);
-  quantise_row(ActKind(kind), reinterpret_cast<const float*>(x), k, act);
-  nb::bytes copy(act, bytes);
-  std::free(act);
-  return copy;
-}
-
 }  // namespace
 
 void bind_linear(nb::module_& m) {
@@ -109,8 +97,6 @@ void bind_linear(nb::module_& m) {
   m.def("matmul", &matmul, "linear"_a, "x"_a, "rows"_a, "y"_a, "threads"_a,
         "y [rows, n] = x [rows, k] W^T + bias, float32 at the given addresses.");
   m.def("dequantise_rows", &dequantise_rows, "format"_a, "gguf_rows"_a, "rows"_a, "k"_a, "out"_a);
-  m.def("quantised_row", &quantised_row, "kind"_a, "x"_a, "k"_a,
-        "The bytes of one quantised activation row (layout.h), for tests.");
   nb::class_<Linear>(m, "Linear", "A packed weight matrix. Owns no memory; keeps `owner` alive.")
       .def("__init__", &init_linear, "format"_a, "n"_a, "k"_a, "tiles"_a, "bias"_a,
            "owner"_a.none(),

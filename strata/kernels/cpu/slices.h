@@ -9,7 +9,6 @@
 
 #include "layout.h"
 #include "linear.h"
-#include "rows.h"
 
 namespace strata {
 
@@ -47,16 +46,6 @@ inline Slice slice_at(const Linear& linear, int tiles_each, int index) {
 inline void multiply_slice(const Slice& slice, const std::byte* act, int rows, float* y, int ldy) {
   int tasks = matmul_tasks(slice.part, rows);
   for (int task = 0; task < tasks; ++task) matmul_task(slice.part, act, rows, y, ldy, task);
-}
-
-// x += the product of a slice, on its columns; x [rows, ldx], `product` holds the product.
-inline void add_product(const Slice& slice, const std::byte* act, int rows, float* product,
-                        float* x, int ldx) {
-  int columns = slice.part.n;
-  multiply_slice(slice, act, rows, product, columns);
-  for (int r = 0; r < rows; ++r)
-    row_kernels().add(x + static_cast<size_t>(r) * ldx + slice.first, product + r * columns,
-                      columns);
 }
 
 }  // namespace strata
