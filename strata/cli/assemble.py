@@ -116,8 +116,8 @@ def _engine(config: Config, model: Any, context: int, report: Report) -> Any:
         states=plan.states,
         block=config.block_size,
         device=_device(config),
+        context=context,
     )
-    engine.limits = replace(engine.limits, context=context)
     return engine
 
 

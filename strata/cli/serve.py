@@ -7,6 +7,7 @@ end, a second one does not. A load that fails ends the server with one sentence.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import threading
@@ -95,6 +96,8 @@ class Loading:
             self._error = error
             signal.raise_signal(signal.SIGTERM)  # ends `serve`, which runs on the main thread
             return
+        gc.collect()
+        gc.freeze()  # what loading made stays: collections need not walk it again
         self._lobby.open(self._plant.service)
         model = self._plant.service.model
         print(

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, LoopChannel
-from strata.types import DoneEvent, Event, FailedEvent, Record, Request, Snapshot
+from strata.types import DoneEvent, Event, FailedEvent, Finish, Record, Request, Snapshot
 
 if TYPE_CHECKING:
     from strata.engine.loop import Engine
@@ -66,11 +66,11 @@ class EventStream:
             self._over = True
         return event
 
-    def close(self) -> None:
-        """Cancel the request unless it has ended."""
+    def close(self, finish: Finish = Finish.CANCELLED) -> None:
+        """End the request unless it has ended; `finish` STOP: its text is complete."""
         if not self._over:
             self._over = True
-            self._engine.cancel(self._request_id)
+            self._engine.cancel(self._request_id, finish)
 
     async def aclose(self) -> None:
         """Like `close`, for `contextlib.aclosing`."""

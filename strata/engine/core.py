@@ -93,10 +93,10 @@ class Core:
         self.scheduler.add(sequence)
         return []
 
-    def cancel(self, request_id: str) -> list[Told]:
+    def cancel(self, request_id: str, finish: Finish = Finish.CANCELLED) -> list[Told]:
         """End a sequence wherever it is; what it computed stays reusable."""
         sequence = self._living.get(request_id)
-        return [] if sequence is None else [self._finish(sequence, Finish.CANCELLED)]
+        return [] if sequence is None else [self._finish(sequence, finish)]
 
     # -------------------------------------------------------------- the step
 

@@ -30,6 +30,7 @@ from strata.types import (
     DoneEvent,
     Event,
     FailedEvent,
+    Finish,
     Record,
     Request,
     RequestError,
@@ -121,11 +122,14 @@ class Engine:
             self._alive[request.id] = outlet
             self._leave_message(lambda core: core.add(sequence))
 
-    def cancel(self, request_id: str) -> None:
-        """End a request at the next step. Harmless when it has ended or never was."""
+    def cancel(self, request_id: str, finish: Finish = Finish.CANCELLED) -> None:
+        """End a request at the next step. Harmless when it has ended or never was.
+
+        `finish` is what its record says: STOP when its reader has seen a stop string.
+        """
         with self._bell:
             if request_id in self._alive:
-                self._leave_message(lambda core: core.cancel(request_id))
+                self._leave_message(lambda core: core.cancel(request_id, finish))
 
     def generate(self, request: Request) -> Iterator[Event]:
         """Answer one request, for callers without an event loop. Closing the iterator cancels.

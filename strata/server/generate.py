@@ -80,6 +80,7 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
             piece = text.feed(event.token)
             if piece.stopped:
                 # What the engine computes beyond the stop string is not wanted.
+                events.close(Finish.STOP)
                 yield Part(piece.text, tokens, logprobs, Finish.STOP.value)
                 return
             if piece.text:

@@ -13,7 +13,7 @@ from typing import Protocol
 from strata.server.errors import Refusal
 from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
-from strata.types import Event, Record, Request, Sampling, Snapshot
+from strata.types import Event, Finish, Record, Request, Sampling, Snapshot
 
 
 class Events(Protocol):
@@ -21,6 +21,9 @@ class Events(Protocol):
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """They come as the engine makes them."""
+
+    def close(self, finish: Finish = Finish.CANCELLED) -> None:
+        """End the request, unless it has ended; the finish is what its record says."""
 
     async def aclose(self) -> None:
         """Cancel the request, unless it has ended."""

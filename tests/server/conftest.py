@@ -174,10 +174,13 @@ class ScriptedEvents:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
         return DoneEvent(self.request.id, finish, usage, scores)
 
-    async def aclose(self) -> None:
+    def close(self, finish: Finish = Finish.CANCELLED) -> None:
         if not self.over:
             self.over = True
             self.engine.cancelled.append(self.request.id)
+
+    async def aclose(self) -> None:
+        self.close()
 
 
 @dataclass

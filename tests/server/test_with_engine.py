@@ -148,6 +148,19 @@ def test_salts_and_keys_do_not_share(service):
         world.close()
 
 
+def test_a_stop_string_is_recorded_as_a_stop(world, eventually):
+    prompt = tokens_of(21, 40)
+    text = world.ask(prompt=prompt, max_tokens=12)[1]["choices"][0]["text"]
+    stop = text[3:6]
+    answer = world.ask(prompt=prompt, max_tokens=400, stop=stop)[1]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["choices"][0]["text"] == text[: text.index(stop)]
+    eventually(world.idle)
+    newest = world.engine.records[0]
+    assert newest.status == Finish.STOP.value
+    assert newest.output < 400
+
+
 def test_scored_prompt(world):
     answer = world.ask(prompt=tokens_of(6, 40), echo=True, logprobs=1, max_tokens=0)[1]
     scores = answer["choices"][0]["logprobs"]["token_logprobs"]
