@@ -158,7 +158,6 @@ def test_locate_tells_paths_hub_names_and_nonsense_apart(
 
 def test_the_model_card_is_believed_for_the_default_model_only(tmp_path: Path) -> None:
     assert fetch.recommended(tmp_path / fetch.DEFAULT.file, tmp_path) == {
-        "temperature": 0.2,
-        "top_p": 0.9,
+        "temperature": 0.0,
     }
     assert fetch.recommended(tmp_path / "other" / fetch.DEFAULT.file, tmp_path) == {}
