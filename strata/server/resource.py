@@ -11,7 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +19,6 @@ from strata.server.errors import ClientGone, Refusal
 from strata.server.exchange import Exchange
 from strata.server.guard import Access, admit, identify
 from strata.server.metrics import Meters
-from strata.server.service import Lobby
 from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
@@ -31,41 +30,35 @@ CLIENT_LEFT = 499
 PING_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What every route shares."""
-
-    lobby: Lobby
-    access: Access
-    meters: Meters
-
-
 class Resource:
     """One path: its methods, who may use them, and what happens at the end of a request."""
 
     def __init__(
-        self, site: Site, route: str, actions: Mapping[str, Action], *, public: bool = False
+        self,
+        access: Access,
+        meters: Meters,
+        route: str,
+        actions: Mapping[str, Action],
+        *,
+        public: bool = False,
     ) -> None:
-        self._site = site
-        self._route = route
+        self._access, self._meters, self._route, self._public = access, meters, route, public
         self._actions = dict(actions)
         if "GET" in actions:
             self._actions["HEAD"] = actions["GET"]
-        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         exchange = Exchange(scope, receive, send, PING_S)
-        meters = self._site.meters
-        meters.open += 1
+        self._meters.open += 1
         try:
             await self._serve(exchange)
         finally:
-            meters.open -= 1
+            self._meters.open -= 1
             self._close(exchange)
 
     async def _serve(self, exchange: Exchange) -> None:
-        try:
+        with suppress(ClientGone):  # the exchange knows
             try:
                 await self._act(exchange)
             except RequestError as error:
@@ -80,12 +73,9 @@ class Resource:
                 places = "".join(traceback.format_tb(error.__traceback__))
                 log.error("%s in %s\n%s", type(error).__name__, self._route, places)
                 await exchange.fail(Refusal("the server failed to answer", status=500))
-        except ClientGone:
-            exchange.gone = True
 
     async def _act(self, exchange: Exchange) -> None:
-        site = self._site
-        admit(exchange, site.access)
+        admit(exchange, self._access)
         action = self._actions.get(exchange.method)
         if action is None:
             allowed = ", ".join(sorted(self._actions))
@@ -94,15 +84,13 @@ class Resource:
                 status=405,
                 headers=((b"allow", allowed.encode()),),
             )
-        caller = "" if self._public else identify(exchange, site.access)
-        await action(exchange, caller)
+        await action(exchange, "" if self._public else identify(exchange, self._access))
 
     def _close(self, exchange: Exchange) -> None:
         seconds = time.perf_counter() - exchange.started_at
-        meters = self._site.meters
         status = exchange.status or CLIENT_LEFT
-        meters.responses[self._route, status] += 1
-        meters.disconnects += exchange.gone
+        self._meters.responses[self._route, status] += 1
+        self._meters.disconnects += exchange.gone
         client = exchange.scope.get("client") or ("-",)
         access_log.info(
             "%s %s %s %d %.3fs%s%s",
