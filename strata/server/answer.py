@@ -108,9 +108,9 @@ class Form(ABC):
         }
         return choice | ({"token_ids": part.tokens} if self.job.token_ids else {})
 
-    def whole(self, parts: Sequence[Part], tallies: Sequence[Tally], usage: bytes) -> bytes:
+    def whole(self, wholes: Sequence[Part], tallies: Sequence[Tally], usage: bytes) -> bytes:
         """The body of an answer that is not streamed."""
-        outcomes = zip(self.job.runs, parts, tallies, strict=True)
+        outcomes = zip(self.job.runs, wholes, tallies, strict=True)
         body = {
             "id": self.job.id,
             "object": self.kinds[1],

@@ -1,14 +1,18 @@
-"""The ASGI application: which path and method does what.
+"""The ASGI application: which path and method does what, and how a request ends.
 
 Every path exists with and without /v1, since clients use both; only one form is
-documented.
+documented. A Resource is the one place where errors become answers, requests are
+counted, and each leaves one access line without content.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -16,23 +20,29 @@ import orjson
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.server import facts, metrics
 from strata.server.answer import Answer, Form
 from strata.server.chat import ChatForm, chat_job
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import Refusal
+from strata.server.errors import ClientGone, Refusal
 from strata.server.exchange import Exchange
-from strata.server.guard import Access
+from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.logprobs import TokenNames
 from strata.server.openapi import openapi_document
-from strata.server.resource import Action, Resource
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
 from strata.server.service import Lobby, Service
-from strata.types import Snapshot
+from strata.types import RequestError, Snapshot
 
+Action = Callable[[Exchange, str], Awaitable[None]]
+
+access_log = logging.getLogger("strata.access")
+log = logging.getLogger("strata.server")
+
+CLIENT_LEFT = 499
+PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
@@ -43,13 +53,91 @@ THREAD_BYTES = 8 * 1024
 PLAIN_PATHS = frozenset({"/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize"})
 
 
-def page(read: Callable[[], bytes]) -> Action:
+def page(read: Callable[[Exchange], bytes]) -> Action:
     """Answers with what `read` returns."""
 
     async def action(exchange: Exchange, caller: str) -> None:
-        await exchange.reply(200, read())
+        await exchange.reply(200, read(exchange))
 
     return action
+
+
+def _missing(exchange: Exchange) -> bytes:
+    raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
+
+
+class Resource:
+    """One path: its methods, who may use them, and what happens at the end of a request."""
+
+    def __init__(
+        self,
+        access: Access,
+        meters: metrics.Meters,
+        route: str,
+        actions: Mapping[str, Action],
+        *,
+        public: bool = False,
+    ) -> None:
+        self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._actions = dict(actions)
+        if "GET" in actions:
+            self._actions["HEAD"] = actions["GET"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        exchange = Exchange(scope, receive, send, PING_S)
+        self._meters.open += 1
+        try:
+            await self._serve(exchange)
+        finally:
+            self._meters.open -= 1
+            self._close(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        with suppress(ClientGone):  # the exchange knows
+            try:
+                await self._act(exchange)
+            except RequestError as error:
+                await exchange.fail(error)
+            except asyncio.CancelledError:
+                # The server is told to end and has waited long enough for this one.
+                await exchange.fail(Refusal("the server is shutting down", status=503))
+            except ClientGone:
+                raise
+            except Exception as error:
+                # The message may quote a prompt: type and place must do.
+                places = "".join(traceback.format_tb(error.__traceback__))
+                log.error("%s in %s\n%s", type(error).__name__, self._route, places)
+                await exchange.fail(Refusal("the server failed to answer", status=500))
+
+    async def _act(self, exchange: Exchange) -> None:
+        admit(exchange, self._access)
+        action = self._actions.get(exchange.method)
+        if action is None:
+            allowed = ", ".join(sorted(self._actions))
+            raise Refusal(
+                f"{exchange.method[:20]} is not allowed here; allowed: {allowed}",
+                status=405,
+                headers=((b"allow", allowed.encode()),),
+            )
+        await action(exchange, "" if self._public else identify(exchange, self._access))
+
+    def _close(self, exchange: Exchange) -> None:
+        seconds = time.perf_counter() - exchange.started_at
+        status = exchange.status or CLIENT_LEFT
+        self._meters.responses[self._route, status] += 1
+        self._meters.disconnects += exchange.gone
+        client = exchange.scope.get("client") or ("-",)
+        access_log.info(
+            "%s %s %s %d %.3fs%s%s",
+            client[0],
+            exchange.method if exchange.method.isalpha() else "?",
+            self._route,
+            status,
+            seconds,
+            " client left" if exchange.gone else "",
+            f" {exchange.note}" if exchange.note else "",
+        )
 
 
 class Actions:
@@ -59,13 +147,9 @@ class Actions:
         self._lobby, self._access, self._meters = lobby, access, meters
         self._names: tuple[Service, TokenNames] | None = None
 
-    async def health(self, exchange: Exchange, caller: str) -> None:
-        """GET /health: 200, or 503 with the reason."""
-        if (reason := self._lobby.reason) is None:
-            await exchange.reply(200, orjson.dumps({"status": "ok"}))
-        else:
-            told = {"status": "unavailable", "reason": reason}
-            await exchange.reply(503, orjson.dumps(told))
+    def model(self, exchange: Exchange) -> bytes:
+        """GET /v1/models/{id}."""
+        return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
 
     async def metrics(self, exchange: Exchange, caller: str) -> None:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
@@ -73,10 +157,11 @@ class Actions:
         snapshot = service.engine.snapshot() if service else Snapshot()
         await exchange.reply(200, metrics.render(self._meters, snapshot), metrics.KIND)
 
-    async def model(self, exchange: Exchange, caller: str) -> None:
-        """GET /v1/models/{id}."""
-        name = exchange.scope["path_params"]["name"]
-        await exchange.reply(200, facts.model(self._lobby.service(), name))
+    async def health(self, exchange: Exchange, caller: str) -> None:
+        """GET /health: 200, or 503 with the reason."""
+        if (reason := self._lobby.reason) is None:
+            return await exchange.reply(200, b'{"status":"ok"}')
+        await exchange.reply(503, orjson.dumps({"status": "unavailable", "reason": reason}))
 
     async def tokenize(self, exchange: Exchange, caller: str) -> None:
         """POST /tokenize."""
@@ -109,10 +194,6 @@ class Actions:
 
         await self._answer(exchange, service, *await self._read(exchange, CompletionBody, prepare))
 
-    async def missing(self, exchange: Exchange, caller: str) -> None:
-        """Any other path."""
-        raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
-
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
         try:
             await Answer(service, self._meters, exchange, job, form).write()
@@ -141,15 +222,15 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     table: list[tuple[str, str, Action, bool]] = [
         ("/v1/chat/completions", "POST", actions.chat, False),
         ("/v1/completions", "POST", actions.completions, False),
-        ("/v1/models", "GET", page(lambda: facts.model_list(lobby.service())), False),
-        ("/v1/models/{name:path}", "GET", actions.model, False),
-        ("/v1/requests", "GET", page(lambda: facts.request_list(lobby.service())), False),
+        ("/v1/models", "GET", page(lambda _: facts.model_list(lobby.service())), False),
+        ("/v1/models/{name:path}", "GET", page(actions.model), False),
+        ("/v1/requests", "GET", page(lambda _: facts.request_list(lobby.service())), False),
         ("/v1/tokenize", "POST", actions.tokenize, False),
         ("/v1/detokenize", "POST", actions.detokenize, False),
         ("/v1/metrics", "GET", actions.metrics, False),
         ("/v1/health", "GET", actions.health, True),
-        ("/v1/openapi.json", "GET", page(lambda: openapi), True),
-        ("/v1", "GET", page(lambda: facts.about(lobby)), True),
+        ("/v1/openapi.json", "GET", page(lambda _: openapi), True),
+        ("/v1", "GET", page(lambda _: facts.about(lobby)), True),
     ]
     routes: list[Route] = []
     for path, method, action, public in table:
@@ -158,7 +239,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         resource = Resource(access, meters, label, {method: action}, public=public)
         routes += [Route(path, resource), Route(bare, resource)]
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-    every = dict.fromkeys(methods, actions.missing)
+    every = dict.fromkeys(methods, page(_missing))
     missing = Resource(access, meters, "other", every, public=True)
     app: ASGIApp = Router(routes, redirect_slashes=False, default=missing)
     if access.origins:

@@ -63,11 +63,3 @@ def error_payload(error: RequestError) -> bytes:
     message = message.encode("utf-8", "replace").decode("utf-8")
     body = {"message": message, "type": kind, "param": error.field, "code": code}
     return orjson.dumps({"error": body})
-
-
-def error_headers(error: RequestError) -> list[tuple[bytes, bytes]]:
-    """Headers that belong to an error: Allow, WWW-Authenticate, Retry-After."""
-    headers = list(error.headers) if isinstance(error, Refusal) else []
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    return headers

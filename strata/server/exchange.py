@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from strata.server.errors import ClientGone, Refusal, error_headers, error_payload
+from strata.server.errors import ClientGone, Refusal, error_payload
 from strata.types import RequestError
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -86,7 +86,10 @@ class Exchange:
     async def fail(self, error: RequestError) -> None:
         """Answer with an error; within a stream as its last event, without [DONE]."""
         if self.status == 0:
-            await self.reply(error.status, error_payload(error), JSON, error_headers(error))
+            headers = list(error.headers) if isinstance(error, Refusal) else []
+            if error.retry_after is not None:
+                headers.append((b"retry-after", b"%d" % error.retry_after))
+            await self.reply(error.status, error_payload(error), JSON, headers)
         else:
             await self.event(b"data: " + error_payload(error) + b"\n\n")
             await self.end()

@@ -50,16 +50,13 @@ def make_job(
     prompts: Sequence[Prompt],
     caller: str,
     *,
-    kind: str,
-    field: str,
-    max_tokens: int | None,
+    kind: str,  # the id's prefix
+    field: str,  # where the prompt is, for errors
+    max_tokens: int | None,  # None: all that fits
     logprobs: int | None,
     prompt_logprobs: int | None = None,
 ) -> Job:
-    """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError.
-
-    `kind` is the id's prefix, `field` where the prompt is; `max_tokens` None is all that fits.
-    """
+    """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError."""
     model, n = service.named(body.model), body.n or 1
     count, most = n * len(prompts), service.limits.runs
     if count > most:
