@@ -12,15 +12,18 @@ import difflib
 import ipaddress
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from strata.types import ConfigError
 
 PREFIX = "STRATA_"
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_KINDS |= {"str": "a text", "tuple": "a list of texts"}
 
 
 def _setting(
@@ -34,28 +37,14 @@ def _setting(
     most: float | None = None,
 ) -> Any:
     """A field with its meaning. `shown` is how the default is printed when it is not itself."""
-    return field(
-        default=default,
-        metadata={
-            "help": help,
-            "unit": unit,
-            "shown": shown,
-            "choices": choices,
-            "least": least,
-            "most": most,
-        },
-    )
+    bounds = {"choices": choices, "least": least, "most": most}
+    return field(default=default, metadata={"help": help, "unit": unit, "shown": shown, **bounds})
 
 
 def _sampling(help: str, least: float, most: float | None = None) -> Any:
     """A sampling default; None leaves the choice to the model file."""
-    return _setting(
-        None,
-        f"{help}, for requests that do not say",
-        shown="the model's",
-        least=least,
-        most=most,
-    )
+    help = f"{help}, for requests that do not say"
+    return _setting(None, help, shown="the model's", least=least, most=most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +95,10 @@ class Config:
     )
     device: str = _setting("auto", "where the model runs", choices=("auto", "cpu"))
     kernels: str = _setting(
-        "auto",
-        "native code, or the plain torch reference",
-        choices=("auto", "native", "reference"),
+        "auto", "native code, or the plain torch reference", choices=("auto", "native", "reference")
     )
     isa: str = _setting(
-        "auto",
-        "instruction set of the native code",
-        choices=("auto", "avx512", "avx2", "portable"),
+        "auto", "instruction set of the native code", choices=("auto", "avx512", "avx2", "portable")
     )
     chat_template: str = _setting(
         "", "file with a Jinja chat template", unit="path", shown="the model's"
@@ -145,11 +130,8 @@ class Resolved:
 
     def __str__(self) -> str:
         """One line a setting: name, value, source. Keys are not shown."""
-        lines = []
-        for one in fields(Config):
-            value = show(one, getattr(self.config, one.name))
-            lines.append(f"{one.name:<19} {value:<24} {self.sources[one.name]}")
-        return "\n".join(lines)
+        shown = {one.name: show(one, getattr(self.config, one.name)) for one in fields(Config)}
+        return "\n".join(f"{n:<19} {value:<24} {self.sources[n]}" for n, value in shown.items())
 
 
 def flag_name(one: Field[Any]) -> str:
@@ -171,41 +153,37 @@ def show(one: Field[Any], value: Any) -> str:
     return str(value) if value != "" else "none"
 
 
-def read(one: Field[Any], text: str, source: str) -> Any:
-    """The value that `text` (from a flag or the environment) means. Raises ConfigError."""
-    kind = str(one.type)
-    if kind.startswith("tuple"):
+def _parsed(one: Field[Any], text: str) -> Any:
+    """What `text`, from a flag or the environment, may mean; the text itself when nothing."""
+    kind = _kind(one)
+    if kind == "tuple":
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    if kind == "str":
-        return text
     if kind == "bool":
         known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-        if text.lower() not in known:
-            raise ConfigError(f"{source}: {text!r} is neither true nor false")
-        return known[text.lower()]
+        return known.get(text.lower(), text)
     try:
-        return int(text) if kind.startswith("int") else float(text)
+        return int(text) if kind == "int" else float(text) if kind == "float" else text
     except ValueError:
-        raise ConfigError(f"{source}: {text!r} is not {_kind_name(kind)}") from None
+        return text
 
 
-def _kind_name(kind: str) -> str:
-    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-    return names.get(kind.split(" ")[0], "a list of texts")
-
-
-def _from_toml(one: Field[Any], value: Any, source: str) -> Any:
-    """A TOML value as the field's type. Raises ConfigError."""
-    kind = str(one.type).split(" ")[0]
-    if kind.startswith("tuple"):
+def _typed(one: Field[Any], value: Any, source: str) -> Any:
+    """A value from any source as the field's type. Raises ConfigError."""
+    kind = _kind(one)
+    if kind == "tuple":
         values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(item, str) for item in values):
+        if isinstance(values, list | tuple) and all(isinstance(item, str) for item in values):
             return tuple(values)
     elif kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     elif type(value).__name__ == kind:
         return value
-    raise ConfigError(f"{source}: {value!r} is not {_kind_name(kind)}")
+    raise ConfigError(f"{source}: {value!r} is not {_KINDS[kind]}")
+
+
+def _kind(one: Field[Any]) -> str:
+    """The type's first word: float for `float | None`, tuple for `tuple[str, ...]`."""
+    return re.split(r"\W", str(one.type))[0]
 
 
 def _check(one: Field[Any], value: Any, source: str) -> None:
@@ -253,33 +231,20 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], file: Path | None) ->
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for one in fields(Config):
-        name = one.name
+        name, variable = one.name, PREFIX + one.name.upper()
+        source, value = "default", one.default
         if name in flags:
-            source, value = _shown_flag(one), _from_flag(one, flags[name])
-        elif PREFIX + name.upper() in env:
-            source = PREFIX + name.upper()
-            value = read(one, env[source], source)
+            source, given = "MODEL" if name == "model" else flag_name(one), flags[name]
+            text = ",".join(given) if isinstance(given, list) else str(given)
+            value = _typed(one, _parsed(one, text), source)
+        elif variable in env:
+            source, value = variable, _typed(one, _parsed(one, env[variable]), variable)
         elif name in table:
             source = f"{file}: {name}"
-            value = _from_toml(one, table[name], source)
-        else:
-            assert one.default is not MISSING
-            source, value = "default", one.default
+            value = _typed(one, table[name], source)
         _check(one, value, source)
         values[name], sources[name] = value, source
-    resolved = Resolved(Config(**values), sources)
-    return _with_file_keys(resolved)
-
-
-def _shown_flag(one: Field[Any]) -> str:
-    return "MODEL" if one.name == "model" else flag_name(one)
-
-
-def _from_flag(one: Field[Any], given: Any) -> Any:
-    """What one flag, given once, several times or as a switch, means."""
-    if isinstance(given, list):
-        return tuple(part for text in given for part in read(one, text, _shown_flag(one)))
-    return given if isinstance(given, bool) else read(one, given, _shown_flag(one))
+    return _with_file_keys(Resolved(Config(**values), sources))
 
 
 def _with_file_keys(resolved: Resolved) -> Resolved:
@@ -295,10 +260,8 @@ def _with_file_keys(resolved: Resolved) -> Resolved:
         if not keys:
             raise ConfigError(f"{sources['api_key_file']}: {config.api_key_file} holds no key")
     if not keys and not config.insecure and not is_loopback(config.host):
-        raise ConfigError(
-            f"{config.host} can be reached from other machines: give an --api-key, or --insecure"
-            " to let anyone in"
-        )
+        open_to_all = f"{config.host} can be reached from other machines"
+        raise ConfigError(f"{open_to_all}: give an --api-key, or --insecure to let anyone in")
     return Resolved(replace(config, api_key=keys), sources)
 
 
@@ -323,6 +286,11 @@ def config_folder(env: Mapping[str, str]) -> Path:
 def cache_folder(env: Mapping[str, str]) -> Path:
     """Where fetched models are kept."""
     return _folder(env, "XDG_CACHE_HOME", ".cache")
+
+
+def model_folder() -> Path:
+    """Where this process keeps fetched models."""
+    return cache_folder(os.environ) / "models"
 
 
 def _folder(env: Mapping[str, str], name: str, otherwise: str) -> Path:

@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"strata {strata.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (serve, pull, chat):
-        module.add(commands)
+    for name, module in (("serve", serve), ("pull", pull), ("chat", chat)):
+        about = module.ABOUT
+        command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return parser

@@ -18,9 +18,10 @@ from strata.cli import assemble, flags
 from strata.cli.conversation import Conversation, Link
 from strata.cli.serve import set_up_log
 from strata.cli.terminal import Progress
-from strata.config import Config, cache_folder, environment
+from strata.config import Config, model_folder
 from strata.types import ConfigError, StrataError
 
+ABOUT = "talk to a running server, or to a model loaded for it"
 HELP = """\
 /system TEXT  set the system message (without TEXT: remove it) and start again
 /reset        forget the conversation
@@ -29,36 +30,27 @@ HELP = """\
 Ctrl-C stops an answer. A line that ends in \\ goes on in the next one."""
 
 
-def add(commands: Any) -> None:
-    """Adds the command to argparse's subparsers."""
-    text = "talk to a running server, or to a model loaded for it"
-    parser = commands.add_parser("chat", help=text, description=f"{text.capitalize()}.")
-    parser.add_argument(
-        "--url",
-        default="",
-        help="a running server, http://127.0.0.1:8080 (default: load MODEL in this process)",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes beside settings."""
+    text = "a running server, http://127.0.0.1:8080 (default: load MODEL in this process)"
+    parser.add_argument("--url", default="", help=text)
     parser.add_argument("--key", default="", help="API key of that server (default: none)")
-    parser.add_argument(
-        "--system", default="", metavar="TEXT", help="system message (default: none)"
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="X",
-        help="longest answer [tokens] (default: what the context leaves)",
-    )
+    text = "system message (default: none)"
+    parser.add_argument("--system", default="", metavar="TEXT", help=text)
+    text = "longest answer [tokens] (default: what the context leaves)"
+    parser.add_argument("--max-tokens", type=int, metavar="X", help=text)
     flags.add_settings(parser, without=flags.SERVER_ONLY)
-    parser.set_defaults(run=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Talk until /quit or the end of the input."""
     resolved = flags.resolve(chosen)
     config = resolved.config
-    if chosen.max_tokens is not None and chosen.max_tokens < 1:
-        raise ConfigError(f"--max-tokens: {chosen.max_tokens} must be 1 or more")
-    extra = _request_fields(config, chosen.max_tokens)
+    extra: dict[str, Any] = {**config.sampling}
+    if chosen.max_tokens is not None:
+        if chosen.max_tokens < 1:
+            raise ConfigError(f"--max-tokens: {chosen.max_tokens} must be 1 or more")
+        extra["max_tokens"] = chosen.max_tokens
     with contextlib.ExitStack() as stack:
         if chosen.url:
             link = Link(chosen.url, chosen.key, config.model)
@@ -71,12 +63,6 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _request_fields(config: Config, max_tokens: int | None) -> dict[str, Any]:
-    """What each request carries: the sampling that was asked for."""
-    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
-    return {**config.sampling, **limit}
-
-
 @contextlib.contextmanager
 def _own_server(config: Config) -> Iterator[Link]:
     """Loads the model and serves it to this process alone."""
@@ -86,17 +72,14 @@ def _own_server(config: Config) -> Iterator[Link]:
     from strata.server.service import Lobby
 
     progress = Progress()
-    folder = cache_folder(environment()) / "models"
-    plant = assemble.build(config, folder, progress, lambda text: None)
+    plant = assemble.build(config, model_folder(), progress, lambda text: None)
     progress.close()
     key = secrets.token_urlsafe(32)
     started = threading.Event()
     with bind("127.0.0.1", 0) as listener:
         app = create_app(Lobby(plant.service), Access((key,)))
         server = make_server(app, grace_s=1, on_ready=started.set)
-        thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [listener]}, name="strata-http", daemon=True
-        )
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         started.wait()
         try:

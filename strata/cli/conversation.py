@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator
-from types import TracebackType
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import httpx
@@ -38,45 +37,38 @@ class Link:
     def __enter__(self) -> Link:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._http.close()
 
     def chat(self, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The chunks of a streamed completion. Closing it cancels. RequestError, ConfigError."""
+        with self._asked("POST", "/v1/chat/completions", json=body) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
+                    chunk: dict[str, Any] = json.loads(data)
+                    if "error" in chunk:
+                        raise RequestError(str(chunk["error"].get("message")), status=500)
+                    yield chunk
+
+    def served(self) -> str:
+        """The id of the first model that the server offers. ConfigError, RequestError."""
+        with self._asked("GET", "/v1/models") as answer:
+            return str(json.loads(answer.read())["data"][0]["id"])
+
+    @contextlib.contextmanager
+    def _asked(self, method: str, path: str, **body: Any) -> Iterator[httpx.Response]:
         try:
-            with self._http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            with self._http.stream(method, path, **body) as answer:
                 if answer.status_code != 200:
                     answer.read()
                     raise RequestError(_reason(answer), status=answer.status_code)
-                for line in answer.iter_lines():
-                    if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
-                        chunk: dict[str, Any] = json.loads(data)
-                        if "error" in chunk:
-                            raise RequestError(str(chunk["error"].get("message")), status=500)
-                        yield chunk
-        except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
+                yield answer
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
             raise ConfigError(
                 f"no server answers at {self.url} ({error}): start one with `strata serve`"
             ) from None
         except httpx.HTTPError as error:
             raise RequestError(f"the connection broke: {error}", status=502) from None
-
-    def served(self) -> str:
-        """The id of the first model that the server offers. ConfigError, RequestError."""
-        try:
-            answer = self._http.get("/v1/models")
-        except httpx.HTTPError as error:
-            raise ConfigError(
-                f"no server answers at {self.url} ({error}): start one with `strata serve`"
-            ) from None
-        if answer.status_code != 200:
-            raise RequestError(_reason(answer), status=answer.status_code)
-        return str(answer.json()["data"][0]["id"])
 
 
 def _reason(answer: httpx.Response) -> str:
@@ -118,46 +110,31 @@ class Conversation:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        cost = Cost()
+        began = time.monotonic()
+        times: list[float] = []
+        usage: dict[str, Any] = {}
         answer: list[str] = []
         try:
             with contextlib.closing(self.link.chat(body)) as chunks:
                 for chunk in chunks:
-                    cost.note(chunk)
+                    usage = chunk.get("usage") or usage
                     for choice in chunk.get("choices", ()):
+                        times.append(time.monotonic() - began)
                         if piece := choice.get("delta", {}).get("content"):
                             answer.append(piece)
                             yield piece
         finally:
-            self.note = str(cost)
+            self.note = _cost(usage, times)
             if answer:
                 self.messages = [*messages, {"role": "assistant", "content": "".join(answer)}]
 
 
-class Cost:
-    """Times seen by the client and counts told by the server."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._first: float | None = None
-        self._last = self._began
-        self._usage: dict[str, Any] = {}
-
-    def note(self, chunk: dict[str, Any]) -> None:
-        """Take a chunk in."""
-        if chunk.get("choices"):
-            self._last = time.monotonic()
-            self._first = self._first or self._last
-        self._usage = chunk.get("usage") or self._usage
-
-    def __str__(self) -> str:
-        """`""` when the answer was cut off before its usage came."""
-        if not self._usage or self._first is None:
-            return ""
-        count = self._usage["completion_tokens"]
-        cached = (self._usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-        parts = [f"{self._usage['prompt_tokens']} tokens read, {cached} of them reused"]
-        parts.append(f"first token after {self._first - self._began:.2f} s")
-        if count > 1 and self._last > self._first:
-            parts.append(f"{(count - 1) / (self._last - self._first):.0f} tokens/s")
-        return ", ".join(parts)
+def _cost(usage: dict[str, Any], times: list[float]) -> str:
+    """What an answer took: "" when it was cut off before its usage came."""
+    if not usage or not times:
+        return ""
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    note = f"{usage['prompt_tokens']} tokens read, {cached} of them reused"
+    note += f", first token after {times[0]:.2f} s"
+    seconds, more = times[-1] - times[0], usage["completion_tokens"] - 1
+    return f"{note}, {more / seconds:.0f} tokens/s" if more > 0 and seconds > 0 else note

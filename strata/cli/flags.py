@@ -21,20 +21,8 @@ are separated by commas) or from a TOML file (ctx_size = 4096), by default confi
 """
 
 # What a chat that loads a model itself can use: all but the settings of a listening server.
-SERVER_ONLY = frozenset(
-    {
-        "host",
-        "port",
-        "api_key",
-        "api_key_file",
-        "insecure",
-        "allow_host",
-        "allow_origin",
-        "served_model_name",
-        "max_queue",
-        "request_timeout",
-    }
-)
+SERVER_ONLY = {"host", "port", "api_key", "api_key_file", "insecure", "max_queue"}
+SERVER_ONLY |= {"allow_host", "allow_origin", "served_model_name", "request_timeout"}
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
@@ -68,10 +56,8 @@ def _add(parser: argparse.ArgumentParser, one: Field[Any]) -> None:
 
 def describe(one: Field[Any]) -> str:
     """Meaning, unit and default of a setting, on one line."""
-    unit = one.metadata["unit"]
-    return (
-        f"{one.metadata['help']}{f' [{unit}]' if unit else ''} (default: {show(one, one.default)})"
-    )
+    unit = f" [{one.metadata['unit']}]" if one.metadata["unit"] else ""
+    return f"{one.metadata['help']}{unit} (default: {show(one, one.default)})"
 
 
 def resolve(chosen: argparse.Namespace) -> Resolved:

@@ -16,10 +16,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def usable_cores(cpus: Path = _CPUS, cgroup: Path = _CGROUP) -> int:
     """Physical cores within this process's affinity and its cgroup's quota; at least 1."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    if allowed is None:
+    if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
-    cores = len({_core(cpus, number) for number in allowed})
+    cores = len({_core(cpus, number) for number in os.sched_getaffinity(0)})
     quota = _quota(cgroup)
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from strata.cli.terminal import Progress
-from strata.config import cache_folder, environment
+from strata.config import model_folder
 from strata.files import fetch, hub
 
+ABOUT = "download a model"
+_NAME = (
+    "hub name: owner/name, or owner/name:part to choose one GGUF file by (a piece of) its"
+    f" name, as in owner/name:Q8_0 (default: {fetch.DEFAULT.name})"
+)
 
-def add(commands: Any) -> None:
-    """Adds the command to argparse's subparsers."""
-    text = "download a model"
-    parser = commands.add_parser("pull", help=text, description=f"{text.capitalize()}.")
-    parser.add_argument(
-        "name",
-        nargs="?",
-        default="",
-        metavar="NAME",
-        help="hub name: owner/name, or owner/name:part to choose one GGUF file by (a piece of) its"
-        f" name, as in owner/name:Q8_0 (default: {fetch.DEFAULT.name})",
-    )
-    parser.set_defaults(run=run)
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help=_NAME)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Download, or go on with a download; print where the model is."""
-    progress = Progress()
-    print(pull(chosen.name, cache_folder(environment()) / "models", progress))
+    print(pull(chosen.name, model_folder(), Progress()))
     return 0
 
 

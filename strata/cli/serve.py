@@ -17,15 +17,10 @@ from typing import Any
 import strata
 from strata.cli import assemble, flags
 from strata.cli.terminal import Progress
-from strata.config import Config, cache_folder, environment
+from strata.config import Config, model_folder
 
-
-def add(commands: Any) -> None:
-    """Adds the command to argparse's subparsers."""
-    text = "serve a model over the OpenAI API"
-    parser = commands.add_parser("serve", help=text, description=f"{text.capitalize()}.")
-    flags.add_settings(parser)
-    parser.set_defaults(run=run)
+ABOUT = "serve a model over the OpenAI API"
+add_arguments = flags.add_settings
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -57,9 +52,7 @@ class Loading:
 
     def __init__(self, config: Config, lobby: Any) -> None:
         """`lobby` is a `strata.server.service.Lobby`."""
-        self._config = config
-        self._lobby = lobby
-        self._url = ""
+        self._config, self._lobby, self._url = config, lobby, ""
         self._progress = Progress()
         self._plant: assemble.Plant | None = None
         self._error: BaseException | None = None
@@ -87,9 +80,8 @@ class Loading:
 
     def _load(self) -> None:
         began = time.monotonic()
-        folder = cache_folder(environment()) / "models"
         try:
-            self._plant = assemble.build(self._config, folder, self._watch, self._report)
+            self._plant = assemble.build(self._config, model_folder(), self._watch, self._report)
         except _Stopped:
             return
         except Exception as error:

@@ -31,10 +31,8 @@ class Progress:
         """Take note that `done` of `total` of `what` are through."""
         with self._lock:
             out = self._out or sys.stderr
-            if out.isatty():
-                self._redraw(out, what, done, total)
-            else:
-                self._report(out, what, done, total)
+            show = self._redraw if out.isatty() else self._report
+            show(out, what, done, total)
 
     def close(self) -> None:
         """End the line that is being rewritten, before something else is printed."""
@@ -47,12 +45,10 @@ class Progress:
         now, fresh, over = time.monotonic(), what != self._what, done == total
         if not fresh and not over and now - self._shown < _REDRAW_S:
             return
-        if fresh and self._open:
-            print(file=out)
-        self._what, self._shown, self._open = what, now, not over
-        print(f"\r\x1b[K{_line(what, done, total)}", end="\n" if over else "", file=out, flush=True)
-        if over:
-            self._what = ""
+        start = "\n" if fresh and self._open else ""
+        self._what, self._shown, self._open = "" if over else what, now, not over
+        text = f"{start}\r\x1b[K{_line(what, done, total)}"
+        print(text, end="\n" if over else "", file=out, flush=True)
 
     def _report(self, out: TextIO, what: str, done: int, total: int | None) -> None:
         quarter = 4 * done // total if total else 0

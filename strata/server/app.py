@@ -1,43 +1,49 @@
-"""The ASGI application: which path and method does what.
+"""The ASGI application: which path and method does what, and how a request ends.
 
 Every path exists with and without /v1, since clients use both; only one form is
-documented.
+documented. A Resource is the one place where errors become answers, requests are
+counted, and each leaves one access line without content.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
+import orjson
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.server import facts, metrics
-from strata.server.answer import Desk, Form
+from strata.server.answer import Answer, Form
 from strata.server.chat import ChatForm, chat_job
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.document import read_document
-from strata.server.errors import Refusal
+from strata.server.errors import ClientGone, Refusal
 from strata.server.exchange import Exchange
-from strata.server.guard import Access
+from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.logprobs import TokenNames
 from strata.server.openapi import openapi_document
-from strata.server.resource import Action, Resource, Site
-from strata.server.schema import (
-    ChatBody,
-    CompletionBody,
-    DetokenizeBody,
-    TokenizeBody,
-    parse,
-)
+from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
 from strata.server.service import Lobby, Service
-from strata.server.tokens import detokenize, tokenize
-from strata.types import Snapshot
+from strata.types import RequestError, Snapshot
 
+Action = Callable[[Exchange, str], Awaitable[None]]
+
+access_log = logging.getLogger("strata.access")
+log = logging.getLogger("strata.server")
+
+CLIENT_LEFT = 499
+PING_S = 10.0
+M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 # A body of this many bytes or more is parsed, rendered and tokenised in a thread:
@@ -47,150 +53,196 @@ THREAD_BYTES = 8 * 1024
 PLAIN_PATHS = frozenset({"/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize"})
 
 
+def page(read: Callable[[Exchange], bytes]) -> Action:
+    """Answers with what `read` returns."""
+
+    async def action(exchange: Exchange, caller: str) -> None:
+        await exchange.reply(200, read(exchange))
+
+    return action
+
+
+def _missing(exchange: Exchange) -> bytes:
+    raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
+
+
+class Resource:
+    """One path: its methods, who may use them, and what happens at the end of a request."""
+
+    def __init__(
+        self,
+        access: Access,
+        meters: metrics.Meters,
+        route: str,
+        actions: Mapping[str, Action],
+        *,
+        public: bool = False,
+    ) -> None:
+        self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._actions = dict(actions)
+        if "GET" in actions:
+            self._actions["HEAD"] = actions["GET"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        exchange = Exchange(scope, receive, send, PING_S)
+        self._meters.open += 1
+        try:
+            await self._serve(exchange)
+        finally:
+            self._meters.open -= 1
+            self._close(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        with suppress(ClientGone):  # the exchange knows
+            try:
+                await self._act(exchange)
+            except RequestError as error:
+                await exchange.fail(error)
+            except asyncio.CancelledError:
+                # The server is told to end and has waited long enough for this one.
+                await exchange.fail(Refusal("the server is shutting down", status=503))
+            except ClientGone:
+                raise
+            except Exception as error:
+                # The message may quote a prompt: type and place must do.
+                places = "".join(traceback.format_tb(error.__traceback__))
+                log.error("%s in %s\n%s", type(error).__name__, self._route, places)
+                await exchange.fail(Refusal("the server failed to answer", status=500))
+
+    async def _act(self, exchange: Exchange) -> None:
+        admit(exchange, self._access)
+        action = self._actions.get(exchange.method)
+        if action is None:
+            allowed = ", ".join(sorted(self._actions))
+            raise Refusal(
+                f"{exchange.method[:20]} is not allowed here; allowed: {allowed}",
+                status=405,
+                headers=((b"allow", allowed.encode()),),
+            )
+        await action(exchange, "" if self._public else identify(exchange, self._access))
+
+    def _close(self, exchange: Exchange) -> None:
+        seconds = time.perf_counter() - exchange.started_at
+        status = exchange.status or CLIENT_LEFT
+        self._meters.responses[self._route, status] += 1
+        self._meters.disconnects += exchange.gone
+        client = exchange.scope.get("client") or ("-",)
+        access_log.info(
+            "%s %s %s %d %.3fs%s%s",
+            client[0],
+            exchange.method if exchange.method.isalpha() else "?",
+            self._route,
+            status,
+            seconds,
+            " client left" if exchange.gone else "",
+            f" {exchange.note}" if exchange.note else "",
+        )
+
+
 class Actions:
     """What the routes do, once a request has been let in."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, lobby: Lobby, access: Access, meters: metrics.Meters) -> None:
+        self._lobby, self._access, self._meters = lobby, access, meters
         self._names: tuple[Service, TokenNames] | None = None
-        self._openapi = openapi_document()
 
-    async def about(self, exchange: Exchange, caller: str) -> None:
-        """GET /."""
-        await exchange.reply(200, facts.about(self._site.lobby))
-
-    async def openapi(self, exchange: Exchange, caller: str) -> None:
-        """GET /openapi.json."""
-        await exchange.reply(200, self._openapi)
-
-    async def health(self, exchange: Exchange, caller: str) -> None:
-        """GET /health."""
-        status, payload = facts.health(self._site.lobby)
-        await exchange.reply(status, payload)
+    def model(self, exchange: Exchange) -> bytes:
+        """GET /v1/models/{id}."""
+        return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
 
     async def metrics(self, exchange: Exchange, caller: str) -> None:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
-        service = self._site.lobby.present
+        service = self._lobby.present
         snapshot = service.engine.snapshot() if service else Snapshot()
-        await exchange.reply(200, metrics.render(self._site.meters, snapshot), metrics.KIND)
+        await exchange.reply(200, metrics.render(self._meters, snapshot), metrics.KIND)
 
-    async def models(self, exchange: Exchange, caller: str) -> None:
-        """GET /v1/models."""
-        await exchange.reply(200, facts.model_list(self._site.lobby.service()))
-
-    async def model(self, exchange: Exchange, caller: str) -> None:
-        """GET /v1/models/{id}."""
-        name = exchange.scope["path_params"]["name"]
-        await exchange.reply(200, facts.model(self._site.lobby.service(), name))
-
-    async def requests(self, exchange: Exchange, caller: str) -> None:
-        """GET /v1/requests."""
-        await exchange.reply(200, facts.request_list(self._site.lobby.service()))
+    async def health(self, exchange: Exchange, caller: str) -> None:
+        """GET /health: 200, or 503 with the reason."""
+        if (reason := self._lobby.reason) is None:
+            return await exchange.reply(200, b'{"status":"ok"}')
+        await exchange.reply(503, orjson.dumps({"status": "unavailable", "reason": reason}))
 
     async def tokenize(self, exchange: Exchange, caller: str) -> None:
         """POST /tokenize."""
-        service = self._site.lobby.service()
-        names = self._token_names(service)
-        payload = await self._read(
-            exchange, lambda body: tokenize(service, names, parse(TokenizeBody, body))
-        )
-        await exchange.reply(200, payload)
+        service, names = self._served()
+        use = partial(facts.tokenize, service, names)
+        await exchange.reply(200, await self._read(exchange, TokenizeBody, use))
 
     async def detokenize(self, exchange: Exchange, caller: str) -> None:
         """POST /detokenize."""
-        service = self._site.lobby.service()
-        payload = await self._read(
-            exchange, lambda body: detokenize(service, parse(DetokenizeBody, body))
-        )
-        await exchange.reply(200, payload)
+        use = partial(facts.detokenize, self._lobby.service())
+        await exchange.reply(200, await self._read(exchange, DetokenizeBody, use))
 
     async def chat(self, exchange: Exchange, caller: str) -> None:
         """POST /v1/chat/completions."""
-        service = self._site.lobby.service()
-        names = self._token_names(service)
+        service, names = self._served()
 
-        def prepare(document: dict[str, object]) -> tuple[Job, Form]:
-            body = parse(ChatBody, document)
+        def prepare(body: ChatBody) -> tuple[Job, Form]:
             job = chat_job(service, body, caller)
             return job, ChatForm(job, names, bool(body.logprobs))
 
-        await self._answer(exchange, service, prepare)
+        await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))
 
     async def completions(self, exchange: Exchange, caller: str) -> None:
         """POST /v1/completions."""
-        service = self._site.lobby.service()
-        names = self._token_names(service)
+        service, names = self._served()
 
-        def prepare(document: dict[str, object]) -> tuple[Job, Form]:
-            body = parse(CompletionBody, document)
+        def prepare(body: CompletionBody) -> tuple[Job, Form]:
             job = completion_job(service, body, caller)
             return job, CompletionForm(job, service, names, body)
 
-        await self._answer(exchange, service, prepare)
+        await self._answer(exchange, service, *await self._read(exchange, CompletionBody, prepare))
 
-    async def missing(self, exchange: Exchange, caller: str) -> None:
-        """Any other path."""
-        raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
-
-    async def _answer(
-        self,
-        exchange: Exchange,
-        service: Service,
-        prepare: Callable[[dict[str, object]], tuple[Job, Form]],
-    ) -> None:
-        job, form = await self._read(exchange, prepare)
-        meters = self._site.meters
+    async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
         try:
-            await Desk(service, meters, exchange).answer(job, form)
+            await Answer(service, self._meters, exchange, job, form).write()
         finally:
-            meters.duration.observe(time.perf_counter() - exchange.started_at)
+            self._meters.duration.observe(time.perf_counter() - exchange.started_at)
 
-    async def _read(self, exchange: Exchange, use: Callable[[dict[str, object]], T]) -> T:
-        """`use` of the body's object, in a thread when the body is long."""
-        body = await exchange.body(self._site.access.body_limit)
+    async def _read(self, exchange: Exchange, kind: type[M], use: Callable[[M], T]) -> T:
+        """`use` of the body as a `kind`, in a thread when the body is long."""
+        body = await exchange.body(self._access.body_limit)
+        if len(body) < THREAD_BYTES:
+            return use(parse(kind, body))
+        return await asyncio.to_thread(lambda: use(parse(kind, body)))
 
-        def work() -> T:
-            return use(read_document(body))
-
-        return work() if len(body) < THREAD_BYTES else await asyncio.to_thread(work)
-
-    def _token_names(self, service: Service) -> TokenNames:
+    def _served(self) -> tuple[Service, TokenNames]:
+        service = self._lobby.service()
         if self._names is None or self._names[0] is not service:
             self._names = (service, TokenNames(service.tokenizer))
-        return self._names[1]
+        return self._names
 
 
 def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B008 - frozen
     """The server's ASGI application. Requests are answered once `lobby` is open."""
-    site = Site(lobby, access, metrics.Meters())
-    actions = Actions(site)
+    meters = metrics.Meters()
+    actions = Actions(lobby, access, meters)
+    openapi = openapi_document()
     table: list[tuple[str, str, Action, bool]] = [
         ("/v1/chat/completions", "POST", actions.chat, False),
         ("/v1/completions", "POST", actions.completions, False),
-        ("/v1/models", "GET", actions.models, False),
-        ("/v1/models/{name:path}", "GET", actions.model, False),
-        ("/v1/requests", "GET", actions.requests, False),
+        ("/v1/models", "GET", page(lambda _: facts.model_list(lobby.service())), False),
+        ("/v1/models/{name:path}", "GET", page(actions.model), False),
+        ("/v1/requests", "GET", page(lambda _: facts.request_list(lobby.service())), False),
         ("/v1/tokenize", "POST", actions.tokenize, False),
         ("/v1/detokenize", "POST", actions.detokenize, False),
         ("/v1/metrics", "GET", actions.metrics, False),
         ("/v1/health", "GET", actions.health, True),
-        ("/v1/openapi.json", "GET", actions.openapi, True),
-        ("/v1", "GET", actions.about, True),
+        ("/v1/openapi.json", "GET", page(lambda _: openapi), True),
+        ("/v1", "GET", page(lambda _: facts.about(lobby)), True),
     ]
     routes: list[Route] = []
     for path, method, action, public in table:
         bare = path.removeprefix("/v1") or "/"
         label = bare if bare in PLAIN_PATHS else path.replace("{name:path}", "{id}")
-        resource = Resource(site, label, {method: action}, public=public)
+        resource = Resource(access, meters, label, {method: action}, public=public)
         routes += [Route(path, resource), Route(bare, resource)]
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-    missing = Resource(site, "other", dict.fromkeys(methods, actions.missing), public=True)
+    every = dict.fromkeys(methods, page(_missing))
+    missing = Resource(access, meters, "other", every, public=True)
     app: ASGIApp = Router(routes, redirect_slashes=False, default=missing)
     if access.origins:
-        app = CORSMiddleware(
-            app,
-            allow_origins=sorted(access.origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],
-        )
+        origins = sorted(access.origins)
+        app = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
     return app

@@ -10,24 +10,19 @@ import orjson
 
 from strata.types import RequestError
 
+# Status to type and code.
 _KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
-_CODES = {
-    401: "invalid_api_key",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    413: "request_too_large",
-    415: "unsupported_media_type",
-    429: "queue_full",
-    500: "internal_error",
-    503: "unavailable",
-    504: "timeout",
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "forbidden"),
+    404: ("not_found_error", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("invalid_request_error", "timeout"),
+    413: ("invalid_request_error", "request_too_large"),
+    415: ("invalid_request_error", "unsupported_media_type"),
+    429: ("rate_limit_error", "queue_full"),
+    500: ("server_error", "internal_error"),
+    503: ("server_error", "unavailable"),
+    504: ("server_error", "timeout"),
 }
 LONGEST_MESSAGE = 1000
 
@@ -57,8 +52,10 @@ class ClientGone(Exception):
 def error_payload(error: RequestError) -> bytes:
     """The JSON of an error, for a response's body as for an event within a stream."""
     status = error.status
-    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    code = error.code if isinstance(error, Refusal) and error.code else _CODES.get(status)
+    other = "server_error" if status >= 500 else "invalid_request_error"
+    kind, code = _KINDS.get(status, (other, None))
+    if isinstance(error, Refusal) and error.code:
+        code = error.code
     message = str(error)
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "…"
@@ -66,11 +63,3 @@ def error_payload(error: RequestError) -> bytes:
     message = message.encode("utf-8", "replace").decode("utf-8")
     body = {"message": message, "type": kind, "param": error.field, "code": code}
     return orjson.dumps({"error": body})
-
-
-def error_headers(error: RequestError) -> list[tuple[bytes, bytes]]:
-    """Headers that belong to an error: Allow, WWW-Authenticate, Retry-After."""
-    headers = list(error.headers) if isinstance(error, Refusal) else []
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    return headers

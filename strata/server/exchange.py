@@ -2,7 +2,7 @@
 
 Knows headers, bodies, server-sent events and whether the client is still there. Knows
 no JSON fields and no routes. An exchange is answered once: by `reply`, or by
-`begin_events`, `event`… and `end`. After the client has gone, writing is a no-op.
+`event`… and `end`. After the client has gone, writing is a no-op.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from strata.server.errors import ClientGone, Refusal, error_headers, error_payload
+from strata.server.errors import ClientGone, Refusal, error_payload
 from strata.types import RequestError
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+EVENT_STREAM = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
 PING = b": ping\n\n"
 STALLED_S = 60.0  # between two pieces of a body
 
@@ -29,6 +34,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, ping_s: float = 10.0) -> None:
         self.scope = scope
+        self.method = str(scope["method"])
         self.started_at = time.perf_counter()
         self.status = 0
         self.gone = False
@@ -39,20 +45,14 @@ class Exchange:
         self._wrote = False
         self._streams = False
 
-    @property
-    def method(self) -> str:
-        """The HTTP method, as sent."""
-        return str(self.scope["method"])
-
     def headers(self, name: bytes) -> list[str]:
         """Every value of a header; `name` in lower case."""
         return [v.decode("latin-1") for k, v in self.scope["headers"] if k == name]
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises 413 past `limit` bytes, 415 if compressed, 408 if it stalls."""
-        if any(
-            v.strip().lower() not in ("", "identity") for v in self.headers(b"content-encoding")
-        ):
+        codings = {value.strip().lower() for value in self.headers(b"content-encoding")}
+        if codings - {"", "identity"}:
             raise Refusal("compressed bodies are not accepted; send plain JSON", status=415)
         for value in self.headers(b"content-length"):
             if value.isdecimal() and int(value) > limit:
@@ -86,27 +86,18 @@ class Exchange:
     async def fail(self, error: RequestError) -> None:
         """Answer with an error; within a stream as its last event, without [DONE]."""
         if self.status == 0:
-            await self.reply(error.status, error_payload(error), JSON, error_headers(error))
+            headers = list(error.headers) if isinstance(error, Refusal) else []
+            if error.retry_after is not None:
+                headers.append((b"retry-after", b"%d" % error.retry_after))
+            await self.reply(error.status, error_payload(error), JSON, headers)
         else:
             await self.event(b"data: " + error_payload(error) + b"\n\n")
             await self.end()
 
-    async def begin_events(self) -> None:
-        """Send the head of an event stream, unless it is already out."""
-        if self.status == 0:
-            await self._begin(
-                200,
-                [
-                    (b"content-type", b"text/event-stream; charset=utf-8"),
-                    (b"cache-control", b"no-cache"),
-                    (b"x-accel-buffering", b"no"),
-                ],
-            )
-
     async def event(self, data: bytes) -> None:
-        """Send bytes of the event stream at once."""
+        """Send bytes of the event stream at once; the first begin it."""
         if self.status == 0:
-            await self.begin_events()
+            await self._begin(200, list(EVENT_STREAM))
         self._wrote = True
         await self._write(data, more=True)
 

@@ -1,13 +1,21 @@
-"""The pages that tell: what this is, whether it is well, its models, its last requests."""
+"""The pages that tell: what this is, whether it is well, its models, its last requests.
+
+Also text to token ids and back, in vLLM's and llama.cpp's names.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 import strata
+from strata.server.chat import render_chat
 from strata.server.errors import Refusal
+from strata.server.job import check_tokens
+from strata.server.logprobs import TokenNames
+from strata.server.schema import DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
 from strata.types import Record
 
@@ -27,14 +35,6 @@ def about(lobby: Lobby) -> bytes:
     )
 
 
-def health(lobby: Lobby) -> tuple[int, bytes]:
-    """GET /health: 200, or 503 with the reason."""
-    reason = lobby.reason
-    if reason is None:
-        return 200, orjson.dumps({"status": "ok"})
-    return 503, orjson.dumps({"status": "unavailable", "reason": reason})
-
-
 def model_list(service: Service) -> bytes:
     """GET /v1/models: one entry, whatever names the model answers to."""
     return orjson.dumps({"object": "list", "data": [_model(service)]})
@@ -42,22 +42,8 @@ def model_list(service: Service) -> bytes:
 
 def model(service: Service, name: str) -> bytes:
     """GET /v1/models/{name}; raises 404 for a name that is not served."""
-    facts = service.model
-    if name not in (facts.id, *facts.aliases):
-        raise Refusal(
-            f"the model {name[:100]!r} is not served here; available: "
-            f"{', '.join((facts.id, *facts.aliases))}",
-            status=404,
-            field="model",
-            code="model_not_found",
-        )
+    service.named(name)
     return orjson.dumps(_model(service))
-
-
-def request_list(service: Service) -> bytes:
-    """GET /v1/requests: the last finished requests, newest first. No content."""
-    records = service.engine.records()
-    return orjson.dumps({"object": "list", "data": [_record(record) for record in records]})
 
 
 def _model(service: Service) -> dict[str, Any]:
@@ -75,18 +61,42 @@ def _model(service: Service) -> dict[str, Any]:
     }
 
 
+def request_list(service: Service) -> bytes:
+    """GET /v1/requests: the last finished requests, newest first. No content."""
+    records = service.engine.records()
+    return orjson.dumps({"object": "list", "data": [_record(record) for record in records]})
+
+
 def _record(record: Record) -> dict[str, Any]:
     """Rates in tokens/s, times in seconds, `time` since 1970."""
-    return {
-        "id": record.id,
-        "time": record.time,
-        "status": record.status,
-        "prompt": record.prompt,
-        "reused": record.reused,
-        "output": record.output,
-        "prefill_tokens_per_s": record.prefill_rate,
-        "decode_tokens_per_s": record.decode_rate,
-        "first_token_s": record.first_token_s,
-        "queue_s": record.queue_s,
-        "duration_s": record.duration_s,
+    row = asdict(record)
+    row["prefill_tokens_per_s"] = row.pop("prefill_rate")
+    row["decode_tokens_per_s"] = row.pop("decode_rate")
+    return row
+
+
+def tokenize(service: Service, names: TokenNames, body: TokenizeBody) -> bytes:
+    """Token ids of a raw text or of a rendered chat; raises a 400 unless exactly one is given."""
+    text = body.prompt if body.prompt is not None else body.content
+    if (text is None) == (body.messages is None):
+        raise Refusal("give either prompt (a text) or messages (a chat)", field="prompt")
+    if text is None:
+        tokens = list(render_chat(service, body).tokens)
+    else:
+        start = body.add_special_tokens is not False
+        tokens = service.tokenizer.encode(text, special=True, start=start)
+    answer: dict[str, Any] = {
+        "count": len(tokens),
+        "max_model_len": service.model.context,
+        "tokens": tokens,
     }
+    if body.return_token_strs:
+        answer["token_strs"] = [names[token][0] for token in tokens]
+    return orjson.dumps(answer)
+
+
+def detokenize(service: Service, body: DetokenizeBody) -> bytes:
+    """The text of token ids, control tokens in their written form."""
+    check_tokens(body.tokens, service.tokenizer.vocab_size, "tokens")
+    text = service.tokenizer.decode(body.tokens)
+    return orjson.dumps({"prompt": text, "content": text})

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from strata.server.errors import Refusal
 from strata.server.job import Run
 from strata.server.metrics import Meters
 from strata.server.service import Service
 from strata.text.stream import TextStream
-from strata.types import DoneEvent, Event, FailedEvent, Finish, Logprob, TokenEvent
+from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Tally:
     seen: float
     cached: int = 0
     completion: int = 0
-    prompt_logprobs: tuple[Logprob | None, ...] = field(default=())
+    prompt_logprobs: tuple[Logprob | None, ...] = ()
 
     def count(self, event: TokenEvent, meters: Meters) -> None:
         """One more token, now."""
@@ -68,7 +68,7 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
         async for event in events:
-            if type(event) is not TokenEvent:
+            if not isinstance(event, TokenEvent):
                 finish = _ended(event, tally)
                 break
             tally.count(event, meters)
@@ -91,11 +91,10 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
     yield Part(text.finish().text, tokens, logprobs, finish)
 
 
-def _ended(event: Event, tally: Tally) -> str:
+def _ended(event: DoneEvent | FailedEvent, tally: Tally) -> str:
     """The finish reason, or the failure as an error."""
     if isinstance(event, FailedEvent):
         raise Refusal(event.message, status=event.status)
-    assert isinstance(event, DoneEvent)
     if event.finish is Finish.FAILED:
         raise Refusal("the request failed inside the engine", status=500)
     if event.finish is Finish.CANCELLED:

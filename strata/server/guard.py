@@ -15,6 +15,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from strata.config import is_loopback
 from strata.server.errors import Refusal
 from strata.server.exchange import Exchange
 
@@ -40,14 +41,6 @@ def own_names(host: str) -> frozenset[str]:
     if not is_loopback(host):
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     return frozenset(names)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on `host`."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def admit(exchange: Exchange, access: Access) -> None:
@@ -81,17 +74,15 @@ def identify(exchange: Exchange, access: Access) -> str:
     if not access.api_keys:
         return ""
     sent = _digest(_sent_key(exchange))
-    match = -1
-    for i, key in enumerate(access.api_keys):
-        if hmac.compare_digest(sent, _digest(key)):
-            match = i
-    if match < 0:
+    known = [_digest(key) for key in access.api_keys]
+    matches = [digest for digest in known if hmac.compare_digest(sent, digest)]
+    if not matches:
         raise Refusal(
             "missing or wrong API key; send it as 'Authorization: Bearer KEY'",
             status=401,
             headers=((b"www-authenticate", b"Bearer"),),
         )
-    return "" if len(access.api_keys) == 1 else _digest(access.api_keys[match]).hex()
+    return "" if len(known) == 1 else sent.hex()
 
 
 def _sent_key(exchange: Exchange) -> str:
@@ -108,11 +99,17 @@ def _digest(key: str) -> bytes:
 
 
 def _known_host(value: str, access: Access) -> bool:
+    """For "name", "name:port" or "[v6]:port"."""
     if "*" in access.hosts:
         return True
-    name = _host_name(value)
-    if name is None:
+    try:
+        parts = urlsplit(f"//{value}")
+        parts.port  # noqa: B018 - raises on a port that is no number
+    except ValueError:
         return False
+    if parts.username is not None or parts.netloc != value or not parts.hostname:
+        return False
+    name = parts.hostname.rstrip(".")
     if name == "localhost" or name.endswith(".localhost") or name in access.hosts:
         return True
     try:
@@ -130,15 +127,3 @@ def _known_origin(value: str, hosts: list[str], access: Access) -> bool:
     except ValueError:
         return False
     return bool(netloc) and netloc.lower() in (host.lower() for host in hosts)
-
-
-def _host_name(value: str) -> str | None:
-    """The name in "name", "name:port" or "[v6]:port"; None when it is none of these."""
-    try:
-        parts = urlsplit(f"//{value}")
-        parts.port  # noqa: B018 - raises on a port that is no number
-    except ValueError:
-        return None
-    if parts.username is not None or parts.netloc != value or not parts.hostname:
-        return None
-    return parts.hostname.rstrip(".")

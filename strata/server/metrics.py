@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import TypeVar
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,6 +21,7 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from strata.types import Snapshot
 
@@ -26,6 +29,28 @@ FIRST_TOKEN_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 
 INTER_TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 5)
 DURATION_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 KIND = b"text/plain; version=0.0.4; charset=utf-8"
+
+# name, text, field of Snapshot
+_GAUGES = (
+    ("ready", "1 when requests are accepted.", "ready"),
+    ("rows_running", "Sequences in the running batch.", "running"),
+    ("requests_queued", "Sequences waiting for a row.", "queued"),
+    ("requests_parked", "Sequences waiting for a prefix that another reads.", "parked"),
+    ("page_bytes", "Bytes of one page.", "page_bytes"),
+    ("state_bytes", "Bytes of one state slot.", "state_bytes"),
+)
+_COUNTERS = (
+    ("steps", "Forward steps run.", "steps"),
+    ("prompt_tokens", "Prompt tokens of admitted sequences.", "prompt_tokens"),
+    ("cached_tokens", "Prompt tokens not computed: their prefix was cached.", "cached_tokens"),
+    ("computed_tokens", "Prompt tokens computed, replays included.", "prefill_tokens"),
+    ("output_tokens", "Tokens generated.", "decode_tokens"),
+    ("prefill_seconds", "Seconds of steps spent on prompts.", "prefill_s"),
+    ("decode_seconds", "Seconds of steps spent on generating.", "decode_s"),
+    ("preemptions", "Sequences sent back to the queue.", "preemptions"),
+    ("evicted_pages", "Cached pages given up.", "evicted_pages"),
+    ("evicted_states", "Cached states given up.", "evicted_states"),
+)
 
 
 class Histogram:
@@ -45,11 +70,8 @@ class Histogram:
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
         """The histogram as Prometheus has it: cumulative buckets."""
-        total = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            total += count
-            buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
         return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
 
 
@@ -67,108 +89,60 @@ class Meters:
 
     def families(self) -> Iterator[Metric]:
         """The server's metrics."""
-        yield from self._counters()
-        yield _gauge("http_requests_open", "HTTP requests being answered now.", self.open)
-        yield self.first_token.family(
-            "strata_time_to_first_token_seconds",
-            "From a request's arrival to the first token of each of its choices.",
-        )
-        yield self.inter_token.family(
-            "strata_inter_token_seconds", "Between two tokens of one choice."
-        )
-        yield self.duration.family(
-            "strata_http_request_duration_seconds",
-            "From arrival to the last byte, generating routes only.",
-        )
-
-    def _counters(self) -> Iterator[Metric]:
-        responses = CounterMetricFamily(
-            "strata_http_requests",
-            "HTTP requests answered, by route and status (499: the client left first).",
-            labels=["route", "status"],
-        )
+        text = "HTTP requests answered, by route and status (499: the client left first)."
+        responses = CounterMetricFamily("strata_http_requests", text, labels=["route", "status"])
         for (route, status), count in sorted(self.responses.items()):
             responses.add_metric([route, str(status)], count)
         yield responses
-        finishes = CounterMetricFamily(
-            "strata_choices", "Choices ended, by finish reason.", labels=["finish"]
-        )
-        for finish, count in sorted(self.finishes.items()):
-            finishes.add_metric([finish], count)
-        yield finishes
-        yield _counter("client_disconnects", "Clients that left early.", self.disconnects)
+        text = "Choices ended, by finish reason."
+        family = CounterMetricFamily("strata_choices", text, labels=["finish"])
+        yield _labelled(family, self.finishes)
+        text = "Clients that left early."
+        yield CounterMetricFamily("strata_client_disconnects", text, value=self.disconnects)
+        text = "HTTP requests being answered now."
+        yield GaugeMetricFamily("strata_http_requests_open", text, value=self.open)
+        text = "From a request's arrival to the first token of each of its choices."
+        yield self.first_token.family("strata_time_to_first_token_seconds", text)
+        text = "Between two tokens of one choice."
+        yield self.inter_token.family("strata_inter_token_seconds", text)
+        text = "From arrival to the last byte, generating routes only."
+        yield self.duration.family("strata_http_request_duration_seconds", text)
 
 
 def engine_families(now: Snapshot) -> Iterator[Metric]:
     """The engine's metrics, from one snapshot."""
-    yield _gauge("ready", "1 when requests are accepted.", int(now.ready))
-    yield _gauge("rows_running", "Sequences in the running batch.", now.running)
-    yield _gauge("requests_queued", "Sequences waiting for a row.", now.queued)
-    yield _gauge(
-        "requests_parked", "Sequences waiting for a prefix that another reads.", now.parked
-    )
-    yield from _memory(now)
-    yield _counter("steps", "Forward steps run.", now.steps)
-    yield _counter("prompt_tokens", "Prompt tokens of admitted sequences.", now.prompt_tokens)
-    yield _counter(
-        "cached_tokens", "Prompt tokens not computed: their prefix was cached.", now.cached_tokens
-    )
-    yield _counter(
-        "computed_tokens", "Prompt tokens computed, replays included.", now.prefill_tokens
-    )
-    yield _counter("output_tokens", "Tokens generated.", now.decode_tokens)
-    yield _counter("prefill_seconds", "Seconds of steps spent on prompts.", now.prefill_s)
-    yield _counter("decode_seconds", "Seconds of steps spent on generating.", now.decode_s)
-    yield _counter("preemptions", "Sequences sent back to the queue.", now.preemptions)
-    yield _counter("evicted_pages", "Cached pages given up.", now.evicted_pages)
-    yield _counter("evicted_states", "Cached states given up.", now.evicted_states)
-    ended = CounterMetricFamily(
-        "strata_sequences", "Sequences ended, by the engine's reason.", labels=["finish"]
-    )
-    for finish, count in sorted(now.requests.items()):
-        ended.add_metric([str(finish)], count)
-    yield ended
+    for name, text, field in _GAUGES:
+        yield GaugeMetricFamily(f"strata_{name}", text, value=getattr(now, field))
+    for name, text, field in _COUNTERS:
+        yield CounterMetricFamily(f"strata_{name}", text, value=getattr(now, field))
+    text = "Sequences ended, by the engine's reason."
+    yield _labelled(CounterMetricFamily("strata_sequences", text, labels=["finish"]), now.requests)
+    text = "Pages by state; cached ones can be given up."
+    pages = {"total": now.pages_total, "free": now.pages_free, "cached": now.pages_cached}
+    yield _labelled(GaugeMetricFamily("strata_cache_pages", text, labels=["state"]), pages)
+    text = "State slots by state."
+    states = {"total": now.states_total, "free": now.states_free}
+    yield _labelled(GaugeMetricFamily("strata_cache_states", text, labels=["state"]), states)
 
 
-def _memory(now: Snapshot) -> Iterator[Metric]:
-    pages = GaugeMetricFamily(
-        "strata_cache_pages", "Pages by state; cached ones can be given up.", labels=["state"]
-    )
-    for state, count in (
-        ("total", now.pages_total),
-        ("free", now.pages_free),
-        ("cached", now.pages_cached),
-    ):
-        pages.add_metric([state], count)
-    yield pages
-    yield _gauge("page_bytes", "Bytes of one page.", now.page_bytes)
-    states = GaugeMetricFamily("strata_cache_states", "State slots by state.", labels=["state"])
-    states.add_metric(["total"], now.states_total)
-    states.add_metric(["free"], now.states_free)
-    yield states
-    yield _gauge("state_bytes", "Bytes of one state slot.", now.state_bytes)
+F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)
 
 
-class _Page:
-    """A collector of one scrape."""
+def _labelled(family: F, counts: Mapping[str, int]) -> F:
+    for label, count in sorted(counts.items()):
+        family.add_metric([str(label)], count)
+    return family
 
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
 
-    def collect(self) -> list[Metric]:
-        return self._families
+@dataclass(frozen=True, slots=True)
+class _Page(Collector):
+    meters: Meters
+    snapshot: Snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        return chain(self.meters.families(), engine_families(self.snapshot))
 
 
 def render(meters: Meters, snapshot: Snapshot) -> bytes:
     """The page of GET /metrics."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page([*meters.families(), *engine_families(snapshot)]))
-    return generate_latest(registry)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"strata_{name}", text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"strata_{name}", text, value=value)
+    return generate_latest(_Page(meters, snapshot))

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -49,19 +46,19 @@ def address(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """A uvicorn server that says when it accepts connections."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept, then tell."""
         await super().startup(sockets)
-        if self.started and self._on_ready is not None:
+        if self.started:
             self._on_ready()
 
 
 def make_server(
-    app: ASGIApp, *, grace_s: int = 10, on_ready: Callable[[], None] | None = None
+    app: ASGIApp, *, grace_s: int = 10, on_ready: Callable[[], None] = lambda: None
 ) -> Server:
     """uvicorn on uvloop and httptools, without its own access log."""
     config = uvicorn.Config(
@@ -90,30 +87,17 @@ def serve(
     grace_s: int = 10,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; returns then, so that the caller can close the engine.
+    """Serve on the main thread until SIGINT or SIGTERM, then return.
 
     `on_ready` is told the address once connections are accepted. Raises ConfigError
     when the address cannot be listened on.
     """
     listener = bind(host, port)
-    with _signals_end_here():
-        server = make_server(app, grace_s=grace_s, on_ready=lambda: on_ready(address(listener)))
-        server.run(sockets=[listener])
-
-
-@contextmanager
-def _signals_end_here() -> Iterator[None]:
-    """uvicorn raises a caught signal again when it has ended; here that is no news."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ignore(number: int, frame: FrameType | None) -> None:
-        """The server has ended because of this signal."""
-
-    before = {n: signal.signal(n, ignore) for n in (signal.SIGINT, signal.SIGTERM)}
+    server = make_server(app, grace_s=grace_s, on_ready=lambda: on_ready(address(listener)))
+    # uvicorn raises a caught signal again when it has ended; here that is no news.
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        server.run(sockets=[listener])
     finally:
         for number, action in before.items():
             signal.signal(number, action)

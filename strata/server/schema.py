@@ -1,21 +1,19 @@
 """The request bodies, as models: which fields exist, their types and what is allowed.
 
 Unknown fields are ignored, `null` means "not given", a bool is no number and a whole
-float is an integer. `parse` turns the first fault into a 400 that names the field.
+float is an integer. `parse` reads a body strictly: refused is what has no single meaning
+(invalid UTF-8, NaN, lone surrogates, keys given twice, nesting beyond MAX_DEPTH levels).
 The models are also what GET /openapi.json shows.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from strata.server.errors import Refusal
 
@@ -32,7 +30,9 @@ def _few(value: object) -> object:
     return value
 
 
+MAX_DEPTH = 64
 MOST_BIASES = 1024
+M = TypeVar("M", bound=BaseModel)
 Whole = Annotated[int, BeforeValidator(_whole)]
 Token = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Ids = Annotated[list[Token], Field(fail_fast=True)]
@@ -43,7 +43,6 @@ Stops = Annotated[list[Text], Field(fail_fast=True, max_length=16)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Biases = Annotated[dict[str, Bias], BeforeValidator(_few)]
 Tools = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
-M = TypeVar("M", bound=BaseModel)
 
 
 class Body(BaseModel):
@@ -195,8 +194,9 @@ _WORDS = (
 )
 
 
-def parse(kind: type[M], document: dict[str, Any]) -> M:
-    """`document` as a `kind`. Raises a 400 with the field's path and what is allowed."""
+def parse(kind: type[M], body: bytes) -> M:
+    """`body` as a `kind`. Raises a 400 that says what is wrong, where, and what is allowed."""
+    document = _document(body)
     try:
         return kind.model_validate(document)
     except ValidationError as error:
@@ -235,3 +235,34 @@ def _plain(message: str) -> str:
     for was, now in _WORDS:
         message = message.replace(was, now)
     return message
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(f"the request body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise Refusal("the request body must be a JSON object", code="invalid_json")
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    # orjson keeps the last of two equal keys; which one a client meant nobody knows.
+    json.loads(body.decode("utf-8"), object_pairs_hook=_check_keys)
+    return value
+
+
+def _check_depth(top: dict[str, Any]) -> None:
+    """Level by level, so that the check itself cannot exhaust the stack."""
+    level: list[Any] = [top]
+    for _ in range(MAX_DEPTH):
+        parts = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [child for part in parts for child in part if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise Refusal(f"the request body is nested deeper than {MAX_DEPTH} levels", code="invalid_json")
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise Refusal(f"the key {key[:60]!r} appears twice in one object", code="invalid_json")

@@ -6,48 +6,16 @@ so that a server can listen, and say how far it is, while it loads.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from strata.server.errors import Refusal
 from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
-from strata.types import Event, Finish, Record, Request, Sampling, Snapshot
+from strata.types import Sampling
 
-
-class Events(Protocol):
-    """The events of one request, up to its Done or Failed one."""
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        """They come as the engine makes them."""
-
-    def close(self, finish: Finish = Finish.CANCELLED) -> None:
-        """End the request, unless it has ended; the finish is what its record says."""
-
-    async def aclose(self) -> None:
-        """Cancel the request, unless it has ended."""
-
-
-class Engine(Protocol):
-    """What the server sees of the engine: `strata.engine.client.EngineClient` is one."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests are being answered."""
-
-    @property
-    def error(self) -> str | None:
-        """Why it stopped for good."""
-
-    def submit(self, request: Request) -> Events:
-        """Have a request answered. Raises RequestError: the queue is full, it cannot run, …"""
-
-    def snapshot(self) -> Snapshot:
-        """Counters of this moment."""
-
-    def records(self) -> tuple[Record, ...]:
-        """The last finished requests, newest first."""
+if TYPE_CHECKING:
+    from strata.engine.client import EngineClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +42,24 @@ class Limits:
 class Service:
     """Everything behind the routes. `defaults` holds for what a request leaves open."""
 
-    engine: Engine
+    engine: EngineClient
     tokenizer: Tokenizer
     template: ChatTemplate | None
     model: ModelFacts
     defaults: Sampling = field(default_factory=Sampling)
     limits: Limits = Limits()
+
+    def named(self, name: str | None) -> str:
+        """The name to answer under: the one that was asked for. Raises a 404 for another's."""
+        known = (self.model.id, *self.model.aliases)
+        if name is None or name in known:
+            return name or self.model.id
+        raise Refusal(
+            f"the model {name[:100]!r} is not served here; available: {', '.join(known)}",
+            status=404,
+            field="model",
+            code="model_not_found",
+        )
 
 
 class Lobby:
@@ -89,12 +69,12 @@ class Lobby:
     """
 
     def __init__(self, service: Service | None = None) -> None:
-        self._service = service
+        self.present = service  # if it is loaded, whether or not its engine is well
         self._reason = "the model is being loaded"
 
     def open(self, service: Service) -> None:
         """From now on requests are served."""
-        self._service = service
+        self.present = service
 
     def say(self, reason: str) -> None:
         """Why nothing is served yet, for GET /health and for 503 answers."""
@@ -103,22 +83,16 @@ class Lobby:
     @property
     def reason(self) -> str | None:
         """Why requests are refused, or None when they are served."""
-        service = self._service
+        service = self.present
         if service is None:
             return self._reason
         if service.engine.error is not None:
             return f"the engine has stopped: {service.engine.error}"
         return None if service.engine.ready else "the engine is starting"
 
-    @property
-    def present(self) -> Service | None:
-        """The service if it is loaded, whether or not its engine is well."""
-        return self._service
-
     def service(self) -> Service:
         """The service, or a 503 that says why there is none."""
-        reason = self.reason
-        service = self._service
+        reason, service = self.reason, self.present
         if reason is not None or service is None:
             raise Refusal(reason or self._reason, status=503, retry_after=5)
         return service
