@@ -1,16 +1,14 @@
-"""What model families share: layers of attention and MLP, and the decoder around them.
+"""What model families share: a layer of attention and MLP, and the decoder around the layers.
 
-A layer says what it remembers (`memory`) and which operations it runs (`ops`);
-the decoder puts embedding, layers and head into one program. Nothing here
-assumes that a layer keeps keys and values: another kind of layer declares other
-fields and builds other operations.
+A layer says what it remembers (`memory`) and which operations it runs (`ops`); the decoder puts
+embedding, layers and head into one program. Another kind of layer would declare other fields, per
+page or per sequence, and build other operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,29 +18,11 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.quant import QTensor
-from strata.kernels.rope import RopeSpec
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.models.config import ArchConfig
-from strata.models.rope import Rope
 from strata.models.weights import Weights
 from strata.types import ForwardPlan, LayerMemory, MemoryField, ProgressSink
-
-# ------------------------------------------------------------------ layers
-
-
-class Layer(Protocol):
-    """One layer of a decoder."""
-
-    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
-        """Fields of a page (`block` tokens) and of a sequence's state."""
-        ...
-
-    def ops(
-        self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
-    ) -> list[Op]:
-        """Its operations, bound to views of those fields: name -> [slots, *shape]."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +33,28 @@ class AttentionLayer:
     mlp: MlpWeights
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
-        """Keys and values: [kv_heads, block, head_dim] each, nothing per sequence."""
+        """Keys and values of a page: [kv_heads, block, head_dim] each, nothing per sequence."""
         shape = (self.attention.kv_heads, block, self.attention.head_dim)
-        return LayerMemory(
-            page=(
-                MemoryField("k", shape, kernels.kv_dtype),
-                MemoryField("v", shape, kernels.kv_dtype),
-            )
-        )
+        return LayerMemory(page=tuple(MemoryField(n, shape, kernels.kv_dtype) for n in "kv"))
 
     def ops(
         self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
     ) -> list[Op]:
-        """Two operations, each of which adds to the residual stream."""
-        return [
-            kernels.attention(self.attention, page["k"], page["v"], block),
-            kernels.mlp(self.mlp),
-        ]
+        """Two operations that add to the residual stream, on views of the fields: [slots, *shape].
+
+        `page` and `state` map the fields' names to them.
+        """
+        attention = kernels.attention(self.attention, page["k"], page["v"], block)
+        return [attention, kernels.mlp(self.mlp)]
 
 
-# ---------------------------------------------------------------- builders
-
-
-BIASES = ("q_bias", "k_bias", "v_bias")
-HEAD_NORMS = ("q_norm", "k_norm")
-
-
-def attention(
+def attention_layer(
     weights: Weights, config: ArchConfig, layer: int, extra: Sequence[str] = ()
-) -> AttentionWeights:
-    """The attention weights of a layer, with those of BIASES and HEAD_NORMS named in `extra`."""
+) -> AttentionLayer:
+    """A layer's weights, with those of the optional vectors (biases, norms) named in `extra`."""
     q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
     sizes = {"q_bias": q_rows, "k_bias": kv_rows, "v_bias": kv_rows}
-    vectors = {
-        name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra
-    }
-    return AttentionWeights(
+    attention = AttentionWeights(
         norm=weights.vector("attention_norm", layer, config.hidden),
         eps=config.eps,
         q=weights.matrix("q", layer, q_rows, config.hidden),
@@ -98,40 +64,28 @@ def attention(
         heads=config.heads,
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
-        rope=rope_spec(config.rope),
+        rope=config.rope,
         scale=config.head_dim**-0.5,
-        **vectors,
+        **{name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra},
     )
-
-
-def rope_spec(rope: Rope) -> RopeSpec:
-    """The kernels' form of the rotary embedding."""
-    return RopeSpec(
-        dims=rope.dims,
-        frequencies=torch.from_numpy(rope.frequencies),
-        magnitude=rope.magnitude,
-    )
-
-
-def mlp(weights: Weights, config: ArchConfig, layer: int) -> MlpWeights:
-    """The gated MLP of a layer."""
-    return MlpWeights(
+    mlp = MlpWeights(
         norm=weights.vector("mlp_norm", layer, config.hidden),
         eps=config.eps,
         gate=weights.matrix("gate", layer, config.ffn, config.hidden),
         up=weights.matrix("up", layer, config.ffn, config.hidden),
         down=weights.matrix("down", layer, config.hidden, config.ffn),
     )
+    return AttentionLayer(attention, mlp)
 
 
-def half_split(weights: AttentionWeights) -> AttentionWeights:
+def half_split(layer: AttentionLayer) -> AttentionLayer:
     """Reorder the rows of q and k from interleaved pairs (2i, 2i + 1) to halves (i, i + n/2).
 
-    GGUF files of the llama family hold them for a rotation of neighbours; the
-    kernels rotate halves. Scores are dot products of q and k, so the same
-    reordering of both changes nothing else, and whole rows move: the
-    quantisation stays as it is.
+    GGUF files of the llama family hold them for a rotation of neighbours; the kernels rotate
+    halves. Scores are dot products of q and k, so the same reordering of both changes nothing
+    else, and whole rows move: the quantisation stays as it is.
     """
+    weights = layer.attention
     dims, head_dim = weights.rope.dims, weights.head_dim
 
     def order(heads: int) -> Tensor:
@@ -142,40 +96,15 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
     def matrix(q: QTensor, rows: Tensor) -> QTensor:
         return replace(q, data=q.data.view(q.rows, q.row_bytes)[rows].reshape(-1))
 
-    def vector(bias: Tensor | None, rows: Tensor) -> Tensor | None:
-        return None if bias is None else bias[rows]
-
     q_rows, k_rows = order(weights.heads), order(weights.kv_heads)
-    return replace(
+    ordered = replace(
         weights,
         q=matrix(weights.q, q_rows),
         k=matrix(weights.k, k_rows),
-        q_bias=vector(weights.q_bias, q_rows),
-        k_bias=vector(weights.k_bias, k_rows),
+        q_bias=None if weights.q_bias is None else weights.q_bias[q_rows],
+        k_bias=None if weights.k_bias is None else weights.k_bias[k_rows],
     )
-
-
-# ----------------------------------------------------------------- decoder
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A decoder's weights, from token to logits."""
-
-    embedding: QTensor
-    layers: tuple[Layer, ...]
-    head: HeadWeights
-
-    @classmethod
-    def take(cls, config: ArchConfig, weights: Weights, layers: Sequence[Layer]) -> Parts:
-        """Embedding, final norm and output matrix from `weights`. Raises ModelError."""
-        embedding = weights.matrix("embedding", None, config.vocab, config.hidden)
-        output = embedding
-        if not config.tied:
-            output = weights.matrix("output", None, config.vocab, config.hidden)
-        norm = weights.vector("output_norm", None, config.hidden)
-        head = HeadWeights(norm=norm, eps=config.eps, weight=output)
-        return cls(embedding, tuple(layers), head)
+    return replace(layer, attention=ordered)
 
 
 class Decoder:
@@ -188,7 +117,7 @@ class Decoder:
         self,
         config: ArchConfig,
         weights: Weights,
-        layers: Sequence[Layer],
+        layers: Sequence[AttentionLayer],
         kernels: Kernels,
         progress: ProgressSink,
     ) -> None:
@@ -199,17 +128,23 @@ class Decoder:
         self.vocab_size = config.vocab
         self._kernels = kernels
         self._progress = progress
-        self._parts: Parts | None = Parts.take(config, weights, layers)
-        self._memory: tuple[LayerMemory, ...] = ()
+        size = config.vocab, config.hidden
+        embedding = weights.matrix("embedding", None, *size)
+        output = embedding if config.tied else weights.matrix("output", None, *size)
+        norm = weights.vector("output_norm", None, config.hidden)
+        head = HeadWeights(norm=norm, eps=config.eps, weight=output)
         weights.finish(unused=(weights.name("output"),) if config.tied else ())
         self.weight_bytes = weights.nbytes
+        self._parts: tuple[QTensor, Sequence[AttentionLayer], HeadWeights] | None
+        self._parts = embedding, layers, head  # until it is bound
+        self._memory: tuple[LayerMemory, ...] = ()
         self._program: Program | None = None
 
     def memory(self, block: int) -> tuple[LayerMemory, ...]:
         """What each layer remembers, for pages of `block` tokens (the bound ones, once bound)."""
         if self._parts is None:
             return self._memory
-        return tuple(layer.memory(block, self._kernels) for layer in self._parts.layers)
+        return tuple(layer.memory(block, self._kernels) for layer in self._parts[1])
 
     def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
         """Build the program over the given memory, packing the weights for the kernels. Once.
@@ -217,18 +152,18 @@ class Decoder:
         Tells `progress` ("weights", layers done, layers).
         """
         assert self._parts is not None, "bound already"
-        parts, kernels = self._parts, self._kernels
+        (embedding, layers, head), kernels = self._parts, self._kernels
         memory = self._memory = self.memory(block)
         page_views = page_layout(memory).views(pages)
         state_views: list[dict[str, Tensor]] = [{} for _ in memory]
         if states is not None:
             state_views = state_layout(memory).views(states)
-        ops = [kernels.embed(parts.embedding)]
-        for number, layer in enumerate(parts.layers):
-            self._progress("weights", number, len(parts.layers))
+        ops = [kernels.embed(embedding)]
+        for number, layer in enumerate(layers):
+            self._progress("weights", number, len(layers))
             ops += layer.ops(kernels, page_views[number], state_views[number], block)
-        ops.append(kernels.head(parts.head))
-        self._progress("weights", len(parts.layers), len(parts.layers))
+        ops.append(kernels.head(head))
+        self._progress("weights", len(layers), len(layers))
         self._program = kernels.program(ops)
         self._parts = None  # what the operations need of the weights, they hold
 

@@ -1,37 +1,30 @@
 """Rotary position embedding: from a model's settings to frequencies.
 
-Pure arithmetic on a few dozen numbers. The result is all that a kernel needs:
-pair i of the first `dims` dimensions of a head turns by `position *
-frequencies[i]`, and cosine and sine are multiplied by `magnitude`. Scaling
-follows transformers' modeling_rope_utils and, for GGUF keys, llama.cpp.
+Pure arithmetic on a few dozen numbers. Scaling follows transformers' modeling_rope_utils and, for
+GGUF keys, llama.cpp.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from strata.files import TensorEntry
+from strata.kernels.rope import RopeSpec
 from strata.types import ModelError
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rope:
-    """`frequencies` float32 [dims / 2], in radians per token."""
-
-    dims: int
-    frequencies: npt.NDArray[np.float32] = field(repr=False)
-    magnitude: float = 1.0
-
-
-def plain(theta: float, dims: int) -> Floats:
-    """The unscaled frequencies theta^(-2i / dims)."""
+def plain(theta: float, dims: int, head_dim: int) -> Floats:
+    """The unscaled frequencies theta^(-2i / dims). ModelError if `dims` do not fit a head."""
+    if dims % 2 or not 0 < dims <= head_dim:
+        raise ModelError(f"rotary embedding of {dims} dimensions does not fit heads of {head_dim}")
     return np.asarray(theta ** (-np.arange(0, dims, 2, dtype=np.float64) / dims))
 
 
@@ -46,15 +39,15 @@ def llama3(
 
 def yarn(
     theta: float,
-    dims: int,
     frequencies: Floats,
     factor: float,
     original: float,
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
+    beta_fast: float,
+    beta_slow: float,
     truncate: bool = True,
 ) -> Floats:
     """YaRN (arXiv 2309.00071): a ramp over the dimensions between kept and stretched."""
+    dims = 2 * len(frequencies)
 
     def dimension(turns: float) -> float:
         return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -73,36 +66,23 @@ def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _finish(dims: int, frequencies: Floats, magnitude: float = 1.0) -> Rope:
-    return Rope(dims, frequencies.astype(np.float32), magnitude)
+def _spec(frequencies: Floats, magnitude: float = 1.0) -> RopeSpec:
+    narrow = torch.from_numpy(frequencies.astype(np.float32))
+    return RopeSpec(2 * len(frequencies), narrow, magnitude)
 
 
-# ------------------------------------------------------------ Hugging Face
-
-_HF_KEYS = {
-    "default": set(),
-    "linear": {"factor"},
-    "llama3": {
-        "factor",
-        "low_freq_factor",
-        "high_freq_factor",
-        "original_max_position_embeddings",
-    },
-    "yarn": {
-        "factor",
-        "original_max_position_embeddings",
-        "attention_factor",
-        "beta_fast",
-        "beta_slow",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    },
-}
+_ORIGINAL = "original_max_position_embeddings"
 _HF_COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_YARN = {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
+_HF_KEYS = {
+    "default": _HF_COMMON,
+    "linear": _HF_COMMON | {"factor"},
+    "llama3": _HF_COMMON | {"factor", "low_freq_factor", "high_freq_factor", _ORIGINAL},
+    "yarn": _HF_COMMON | _YARN | {"factor", _ORIGINAL},
+}
 
 
-def from_hf(config: Mapping[str, Any], head_dim: int, theta: float) -> Rope:
+def from_hf(config: Mapping[str, Any], head_dim: int, theta: float) -> RopeSpec:
     """RoPE of a config.json, in its old (`rope_scaling`) or new form (`rope_parameters`).
 
     `theta` is the family's default. ModelError for types and keys that are not
@@ -114,33 +94,28 @@ def from_hf(config: Mapping[str, Any], head_dim: int, theta: float) -> Rope:
         raise ModelError(
             f"rope type {kind!r} is not supported; supported: {', '.join(sorted(_HF_KEYS))}"
         )
-    stray = {key for key, value in given.items() if value is not None}
-    stray -= _HF_KEYS[kind] | _HF_COMMON
+    stray = {key for key, value in given.items() if value is not None} - _HF_KEYS[kind]
     if stray:
         raise ModelError(f"rope type {kind!r} with {', '.join(sorted(stray))} is not supported")
     theta = float(given.get("rope_theta") or config.get("rope_theta") or theta)
     partial = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    dims = int(head_dim * partial)
-    base = plain(theta, dims)
-    original = (
-        config.get("original_max_position_embeddings")
-        or given.get("original_max_position_embeddings")
-        or config.get("max_position_embeddings")
-    )
+    base = plain(theta, int(head_dim * partial), head_dim)
     if kind == "default":
-        return _finish(dims, base)
+        return _spec(base)
     factor = _number(given, "factor")
     if kind == "linear":
-        return _finish(dims, base / factor)
+        return _spec(base / factor)
+    original = config.get(_ORIGINAL) or given.get(_ORIGINAL)
+    original = original or config.get("max_position_embeddings")
     if original is None:
-        raise ModelError(f"rope type {kind!r} needs original_max_position_embeddings")
+        raise ModelError(f"rope type {kind!r} needs {_ORIGINAL}")
     if kind == "llama3":
         low, high = _number(given, "low_freq_factor"), _number(given, "high_freq_factor")
-        return _finish(dims, llama3(base, factor, low, high, original))
+        return _spec(llama3(base, factor, low, high, original))
     fast, slow = given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0
     truncate = given.get("truncate") is not False
-    scaled = yarn(theta, dims, base, factor, original, fast, slow, truncate)
-    return _finish(dims, scaled, _hf_yarn_magnitude(given, factor))
+    scaled = yarn(theta, base, factor, original, fast, slow, truncate)
+    return _spec(scaled, _hf_yarn_magnitude(given, factor))
 
 
 def _hf_yarn_magnitude(given: Mapping[str, Any], factor: float) -> float:
@@ -159,46 +134,33 @@ def _number(given: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
-# -------------------------------------------------------------------- GGUF
-
-GGUF_KEYS = frozenset(
-    {
-        "rope.dimension_count",
-        "rope.freq_base",
-        "rope.scale_linear",
-        "rope.scaling.type",
-        "rope.scaling.factor",
-        "rope.scaling.attn_factor",
-        "rope.scaling.original_context_length",
-        "rope.scaling.finetuned",
-        "rope.scaling.yarn_attn_factor",
-        "rope.scaling.yarn_beta_fast",
-        "rope.scaling.yarn_beta_slow",
-    }
-)
+GGUF_KEYS = {"rope.dimension_count", "rope.freq_base", "rope.scale_linear"} | {
+    f"rope.scaling.{name}"
+    for name in (
+        *("type", "factor", "attn_factor", "original_context_length", "finetuned"),
+        *("yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow"),
+    )
+}
 
 
-def from_gguf(
-    keys: Mapping[str, Any], head_dim: int, divisors: npt.NDArray[np.float32] | None
-) -> Rope:
-    """RoPE of GGUF keys, given without their architecture prefix.
+def from_gguf(keys: Mapping[str, Any], head_dim: int, divisors: TensorEntry | None) -> RopeSpec:
+    """RoPE of GGUF keys, given without their architecture prefix. Raises ModelError.
 
     `divisors` is the tensor rope_freqs.weight, which divides each frequency (that
-    is how a GGUF spells llama3's scaling). Raises ModelError.
+    is how a GGUF spells llama3's scaling).
     """
-    dims = int(keys.get("rope.dimension_count", head_dim))
     theta = float(keys.get("rope.freq_base", 10000.0))
-    base = plain(theta, dims)
+    base = plain(theta, int(keys.get("rope.dimension_count", head_dim)), head_dim)
     if divisors is not None:
-        if divisors.shape != base.shape:
-            raise ModelError(f"rope_freqs.weight has {divisors.size} values, not {base.size}")
-        base = base / divisors
+        if divisors.format != 0 or divisors.shape != base.shape:
+            raise ModelError(f"rope_freqs.weight is not stored as {base.size} values of F32")
+        base = base / divisors.data.view(np.float32)
     factor = float(keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0)
     kind = keys.get("rope.scaling.type", "linear")
-    if kind == "none" or (kind == "linear" and factor == 1.0):
-        return _finish(dims, base)
+    if kind == "none":
+        return _spec(base)
     if kind == "linear":
-        return _finish(dims, base / factor)
+        return _spec(base / factor)
     if kind != "yarn":
         raise ModelError(f"rope scaling {kind!r} is not supported; supported: none, linear, yarn")
     original = keys.get("rope.scaling.original_context_length") or keys["context_length"]
@@ -207,4 +169,4 @@ def from_gguf(
     magnitude = yarn_magnitude(factor)
     for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
         magnitude *= keys.get(key, 1.0)
-    return _finish(dims, yarn(theta, dims, base, factor, original, fast, slow), magnitude)
+    return _spec(yarn(theta, base, factor, original, fast, slow), magnitude)

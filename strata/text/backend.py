@@ -55,19 +55,22 @@ class Backend:
 
     def encode(self, texts: Sequence[str], added: Added, place: Place) -> list[list[int]]:
         """Ids of each text. Texts must be encodable as UTF-8 (no lone surrogates)."""
-        reading = self._reading(added, place)
-        return [found.ids for found in reading.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _reading(self, added: Added, place: Place) -> Tokenizer:
         with self._lock:
-            key = (added, place)
-            if key not in self._readings:
-                self._readings[key] = self._build(added, place)
-            return self._readings[key]
+            reading = self._readings.get((added, place)) or self._build(added, place)
+            self._readings[added, place] = reading
+        return [found.ids for found in reading.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _build(self, added: Added, place: Place) -> Tokenizer:
         reading = Tokenizer(self._base.model)
-        steps = _pipeline(self._base, place)
+        steps = Tokenizer.from_str(
+            json.dumps(
+                {
+                    "model": {"type": "BPE", "vocab": {}, "merges": []},
+                    "normalizer": _placed(_state(self._base.normalizer), place),
+                    "pre_tokenizer": _placed(_state(self._base.pre_tokenizer), place),
+                }
+            )
+        )
         reading.normalizer, reading.pre_tokenizer = steps.normalizer, steps.pre_tokenizer
         if added is not Added.NONE:
             for number, token in sorted(self.tokens.items()):
@@ -79,18 +82,6 @@ class Backend:
                     )
         reading.encode_special_tokens = added is Added.USER_DEFINED
         return reading
-
-
-def _pipeline(base: Tokenizer, place: Place) -> Tokenizer:
-    """An empty tokenizer with the base's normaliser and pre-tokenizer, fit for `place`."""
-    steps = {
-        "version": "1.0",
-        "added_tokens": [],
-        "model": {"type": "BPE", "vocab": {}, "merges": []},
-        "normalizer": _placed(_state(base.normalizer), place),
-        "pre_tokenizer": _placed(_state(base.pre_tokenizer), place),
-    }
-    return Tokenizer.from_str(json.dumps(steps))
 
 
 def _state(step: Any) -> Any:

@@ -19,15 +19,12 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def alphabet() -> dict[str, int]:
     """The byte-level alphabet: character -> byte.
 
-    Printable Latin-1 characters stand for themselves; the other bytes follow, in
-    order, from U+0100 on (source: OpenAI's GPT-2 encoder).
+    Printable Latin-1 characters stand for themselves; those from U+0100 on for the other bytes,
+    in order (source: OpenAI's GPT-2 encoder).
     """
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in plain}
-    rest = (byte for byte in range(256) if chr(byte) not in table)
-    table.update({chr(0x100 + index): byte for index, byte in enumerate(rest)})
-    assert set(table) == set(pre_tokenizers.ByteLevel.alphabet())
-    return table
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    others = (byte for byte in range(256) if chr(byte) not in characters)
+    return {char: ord(char) if ord(char) < 0x100 else next(others) for char in characters}
 
 
 def byte_level() -> Callable[[str], bytes]:

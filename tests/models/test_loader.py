@@ -31,7 +31,7 @@ SHAPE = {
 }
 
 
-def load(path: Path, **options: Any) -> loader.Model:
+def load(path: Path, **options: Any) -> loader.Decoder:
     return loader.load(open_model(path), choose(Backend.REFERENCE, "cpu", 1), **options)
 
 
