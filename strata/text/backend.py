@@ -1,12 +1,9 @@
 """One vocabulary of the `tokenizers` library under several readings.
 
-A text may be cut with all added tokens, with those that are no control tokens, or
-with none; and it may begin a sequence or follow something. The library keeps both
-choices inside a Tokenizer object, so each pair is an object of its own. They share
-the model (vocabulary and merges), so a further one costs no memory worth naming.
-
-Invariant: the base object is never used to encode. Padding, truncation and post
-processors that a tokenizer.json may carry have no effect.
+The library keeps inside a Tokenizer object which added tokens are found and whether a text begins
+the sequence, so each pair is an object of its own. They share the model (vocabulary and merges), so
+a further one costs no memory worth naming. Padding, truncation and post processors that a
+tokenizer.json may carry have no effect.
 """
 
 from __future__ import annotations

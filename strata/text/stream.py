@@ -1,14 +1,10 @@
 """Token ids to text, one at a time, for a client that reads along.
 
-Each piece is valid Unicode text; joined, the pieces are exactly the decode of the ids
-(control tokens have no text; a leading blank stays, since an answer continues its
-prompt), cut before the first stop string. A `TextStream` belongs to one answer and
-one thread.
-
-The first stop string is the one that is complete earliest in the text; of those that
-end at one place, the longest. That depends on the text alone, never on how it was cut
-into tokens. A stop string counts when the token that completes it is the
-`min_tokens`-th or later.
+Joined, the pieces are exactly the decode of the ids (control tokens have no text; a leading blank
+stays, since an answer continues its prompt), cut before the first stop string: the one that is
+complete earliest in the text; of those that end at one place, the longest. That depends on the text
+alone, never on how it was cut into tokens. A stop string counts when the token that completes it
+is the `min_tokens`-th or later.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ class Piece:
 
 
 class TextStream:
-    """The text of one answer as it grows."""
+    """The text of one answer as it grows. Belongs to one thread."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
         """RequestError for an empty stop string: it would stop everything."""

@@ -27,9 +27,10 @@ def from_folder(folder: Path, metadata: Mapping[str, Any]) -> Vocabulary:
     named = _named(config, base)
     tokens = _added(base, config, named)
     spell, strips = _spelling(base)
-    bos = _number(base, named.get("bos_token"))
-    eos = _number(base, named.get("eos_token"))
-    given = {*_stated_ends(metadata, base.get_vocab_size()), *([] if eos is None else [eos])}
+    roles = {role: base.token_to_id(text) for role, text in named.items()}
+    bos = roles.get("bos_token")
+    given = {*_stated_ends(metadata, base.get_vocab_size())}
+    given |= {roles["eos_token"]} if "eos_token" in roles else set()
     return Vocabulary(
         base=base,
         tokens=tokens,
@@ -64,12 +65,9 @@ def _text(value: Any) -> str | None:
 def _named(config: Mapping[str, Any], base: Tokenizer) -> dict[str, str]:
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     found = {name: _text(config.get(name)) for name in names}
-    return {name: text for name, text in found.items() if text and _number(base, text) is not None}
-
-
-def _number(base: Tokenizer, text: str | None) -> int | None:
-    found: int | None = None if text is None else base.token_to_id(text)
-    return found
+    return {
+        name: text for name, text in found.items() if text and base.token_to_id(text) is not None
+    }
 
 
 def _added(
@@ -83,9 +81,8 @@ def _added(
     for token in tokens.values():
         token.special = token.special or token.content in control
     for text in named.values():
-        number = _number(base, text)
-        if number is not None:
-            tokens.setdefault(number, AddedToken(text, normalized=False, special=True))
+        made = AddedToken(text, normalized=False, special=True)
+        tokens.setdefault(base.token_to_id(text), made)
     return tokens
 
 
