@@ -9,7 +9,7 @@ tokenizer.json may carry have no effect.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from threading import Lock
 from typing import Any
@@ -44,8 +44,8 @@ class Backend:
     Thread safe. `tokens` are the added tokens by id, control ones marked special.
     """
 
-    def __init__(self, base: Tokenizer, tokens: dict[int, AddedToken]) -> None:
-        self.tokens = tokens
+    def __init__(self, base: Tokenizer, tokens: Mapping[int, AddedToken]) -> None:
+        self._tokens = tokens
         self._base = base
         self._readings: dict[tuple[Added, Place], Tokenizer] = {}
         self._lock = Lock()
@@ -70,7 +70,7 @@ class Backend:
         )
         reading.normalizer, reading.pre_tokenizer = steps.normalizer, steps.pre_tokenizer
         if added is not Added.NONE:
-            for number, token in sorted(self.tokens.items()):
+            for number, token in sorted(self._tokens.items()):
                 (reading.add_special_tokens if token.special else reading.add_tokens)([token])
                 if reading.token_to_id(token.content) != number:
                     raise ModelError(

@@ -98,19 +98,20 @@ class Marks:
 
         always: choose a mark even if nothing needs one.
         """
-        taken = set(self._reserved)
+        seen: list[str] = []
         needed = always
 
         def look(text: str, guard: Guard, whole: bool) -> str:
             nonlocal needed
             text = valid(text)
-            taken.update(_private(text))
+            seen.append(text)
             needed = needed or bool(guard.places(text, whole))
             return text
 
-        plain = self._changed((messages, tools, variables), look)
+        plain = self._changed(look, messages, tools, variables)
         if not needed:
             return Marked(*plain, None)
+        taken = self._reserved.union(*map(_private, seen))
         mark = next((chr(code) for code in _PRIVATE if code not in taken), None)
         if mark is None:
             raise RequestError("the messages use every private-use character", field="messages")
@@ -119,15 +120,16 @@ class Marks:
             edges = [0, *guard.places(text, whole), len(text)]
             return mark.join(text[a:b] for a, b in pairwise(edges))
 
-        return Marked(*self._changed(plain, put), mark)
+        return Marked(*self._changed(put, *plain), mark)
 
     def _changed(
         self,
-        values: tuple[Sequence[Mapping[str, Any]], Sequence[Any] | None, Mapping[str, Any]],
         change: _Change,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None,
+        variables: Mapping[str, Any],
     ) -> tuple[list[dict[str, Any]], list[Any] | None, dict[str, Any]]:
         """Copies of messages, tools and variables with every string changed."""
-        messages, tools, variables = values
         copies = []
         for message in messages:
             guard = self._control if message["role"] == "assistant" else self._all
@@ -150,14 +152,12 @@ def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0
     if depth > _DEPTH:
         raise RequestError(f"the request nests values deeper than {_DEPTH}", field="messages")
     if isinstance(value, Mapping):
-        return {
-            key
-            if not isinstance(key, str) or key.isidentifier()
-            else change(key, guard, False): _copy(
-                inner, guard, change, whole and key not in _WORDED, depth + 1
-            )
-            for key, inner in value.items()
-        }
+        copied = {}
+        for key, inner in value.items():
+            plain = not isinstance(key, str) or key.isidentifier()
+            inner = _copy(inner, guard, change, whole and key not in _WORDED, depth + 1)
+            copied[key if plain else change(key, guard, False)] = inner
+        return copied
     if isinstance(value, (list, tuple)):
         return [_copy(inner, guard, change, whole, depth + 1) for inner in value]
     if value is None or isinstance(value, (bool, int, float)):

@@ -240,11 +240,10 @@ class ChatTemplate:
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
     """How many items two sequences have in common at their beginning."""
-    start = 0
-    while start < min(len(a), len(b)) and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
+    start, end = 0, min(len(a), len(b))
+    while start < end and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
         start += _STRIDE
-    ends = min(start, len(a), len(b)), min(start + _STRIDE, len(a), len(b))
-    return next((i for i in range(*ends) if a[i] != b[i]), ends[1])
+    return next((i for i in range(start, end) if a[i] != b[i]), end)
 
 
 def _versions(chat: list[dict[str, Any]]) -> Iterator[Chat]:

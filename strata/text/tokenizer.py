@@ -28,8 +28,8 @@ class Tokenizer:
     """A model's tokenizer. Thread safe; what is cached never changes a result.
 
     vocab_size: ids are below it (a model's matrices may have more rows). bos: id or None.
-    end_ids: ids that end an answer. special_ids: control tokens. named: texts of
-    bos_token, eos_token, ... for chat templates.
+    end_ids: ids that end an answer. special_ids: control tokens. named: texts of bos_token,
+    eos_token, ... for chat templates. added_tokens: text -> whether it is a control token.
     """
 
     def __init__(self, facts: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -38,16 +38,12 @@ class Tokenizer:
         self.end_ids = facts.end_ids
         self.special_ids = frozenset(i for i, token in facts.tokens.items() if token.special)
         self.named: Mapping[str, str] = facts.named
-        self._facts = facts
-        self._backend = Backend(facts.base, dict(facts.tokens))
+        self._begins, self._strips = facts.begins, facts.strips
+        self.added_tokens = {token.content: token.special for token in facts.tokens.values()}
+        self._backend = Backend(facts.base, facts.tokens)
         self._added = AddedTokens(facts.tokens)
         self._cache = SegmentCache(cache_bytes)
         self._bytes = [b"" if entry is None else facts.spell(entry) for entry in facts.entries]
-
-    @property
-    def added_tokens(self) -> dict[str, bool]:
-        """Text of each added token -> whether it is a control token."""
-        return {token.content: token.special for token in self._facts.tokens.values()}
 
     # ------------------------------------------------------------- encode
 
@@ -61,7 +57,7 @@ class Tokenizer:
         """
         text = valid(text)
         place = Place.START if start else Place.INSIDE
-        ids = list(self._facts.begins) if start else []
+        ids = list(self._begins) if start else []
         if not special:
             self._extend(ids, [(Added.USER_DEFINED, place, text)])
             return ids
@@ -130,7 +126,7 @@ class Tokenizer:
         (SentencePiece); a continuation keeps it. Ids outside the vocabulary have no text.
         """
         joined = b"".join(self.token_bytes(token, not skip_special) for token in ids)
-        if start and self._facts.strips:
+        if start and self._strips:
             joined = joined.removeprefix(b" ")
         return joined.decode("utf-8", "replace")
 
