@@ -54,6 +54,7 @@ def attention_layer(
     """A layer's weights, with those of the optional vectors (biases, norms) named in `extra`."""
     q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
     sizes = {"q_bias": q_rows, "k_bias": kv_rows, "v_bias": kv_rows}
+    vectors = {n: weights.vector(n, layer, sizes.get(n, config.head_dim)) for n in extra}
     attention = AttentionWeights(
         norm=weights.vector("attention_norm", layer, config.hidden),
         eps=config.eps,
@@ -66,7 +67,7 @@ def attention_layer(
         head_dim=config.head_dim,
         rope=config.rope,
         scale=config.head_dim**-0.5,
-        **{name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra},
+        **vectors,
     )
     mlp = MlpWeights(
         norm=weights.vector("mlp_norm", layer, config.hidden),
