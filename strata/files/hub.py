@@ -31,9 +31,17 @@ def is_name(text: str) -> bool:
 
 def locate(name: str, folder: Path, progress: ProgressSink = silent) -> Path:
     """The model `name` on this machine, downloaded unless an earlier start did. ModelError."""
-    note = folder / f"hub-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
-    known = _noted(note)
-    return known if known is not None else pull(name, folder, progress)
+    try:
+        record = json.loads(_note(name, folder).read_text(encoding="utf-8"))
+        if all(os.path.isfile(file) for file in record["files"]):
+            return Path(record["model"])
+    except (OSError, ValueError, KeyError):
+        pass  # no note, or none that can be read
+    return pull(name, folder, progress)
+
+
+def _note(name: str, folder: Path) -> Path:
+    return folder / f"hub-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
 
 def pull(name: str, folder: Path, progress: ProgressSink = silent) -> Path:
@@ -42,23 +50,13 @@ def pull(name: str, folder: Path, progress: ProgressSink = silent) -> Path:
     progress(f"asking the hub for {repository}", 0, None)
     at, files = _download(repository, part)
     model = at / files[0] if files[0].endswith(".gguf") else at
-    note = folder / f"hub-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+    note = _note(name, folder)
     folder.mkdir(parents=True, exist_ok=True)
     record = {"name": name, "model": str(model), "files": [str(at / file) for file in files]}
     fresh = note.with_name(f"{note.name}.{os.getpid()}")
     fresh.write_text(json.dumps(record, indent=1), encoding="utf-8")
     os.replace(fresh, note)
     return model
-
-
-def _noted(note: Path) -> Path | None:
-    """The model that a note tells of, if all its files are still there."""
-    try:
-        record = json.loads(note.read_text(encoding="utf-8"))
-        model, files = Path(record["model"]), record["files"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return model if all(os.path.isfile(file) for file in files) else None
 
 
 def choose(files: Sequence[str], part: str, repository: str) -> list[str]:
@@ -76,10 +74,9 @@ def choose(files: Sequence[str], part: str, repository: str) -> list[str]:
         return sorted(file for file in files if _FOLDER.fullmatch(file))
     else:
         found = ggufs
-        for kind in PREFERRED if len(_whole_models(ggufs)) > 1 else ():
-            if chosen := [file for file in ggufs if kind.lower() in file.lower()]:
-                found = chosen
-                break
+        if len(_whole_models(ggufs)) > 1:
+            by_kind = ([f for f in ggufs if kind.lower() in f.lower()] for kind in PREFERRED)
+            found = next(filter(None, by_kind), ggufs)
     models = _whole_models(found)
     if len(models) == 1:
         return models[0]

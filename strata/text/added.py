@@ -1,8 +1,7 @@
 """Finding added tokens in a text, as the `tokenizers` library finds them.
 
-Leftmost first, the longest of those that begin at one place; a found token is used
-up even where it is not wanted. Only tokens that are matched before normalisation
-(all but a few old ones) take part.
+Leftmost first, the longest of those that begin at one place. Only tokens that are matched before
+normalisation (all but a few old ones) take part.
 """
 
 from __future__ import annotations
@@ -46,14 +45,13 @@ class AddedTokens:
     """The added tokens of a vocabulary, ready to be searched for."""
 
     def __init__(self, tokens: Mapping[int, AddedToken]) -> None:
-        raw = {token.content: number for number, token in tokens.items() if not token.normalized}
-        self._ids = raw
-        self._tokens = {token.content: token for token in tokens.values()}
-        self._pattern = re.compile(any_of(raw))
+        raw = {number: token for number, token in tokens.items() if not token.normalized}
+        self._tokens = {token.content: (number, token) for number, token in raw.items()}
+        self._pattern = re.compile(any_of(self._tokens))
         self._heads = {
             token.content
-            for token in tokens.values()
-            if token.special and not (token.normalized or token.lstrip or token.single_word)
+            for token in raw.values()
+            if token.special and not (token.lstrip or token.single_word)
         }
 
     def cut(self, text: str) -> list[str]:
@@ -69,10 +67,10 @@ class AddedTokens:
         """The text as alternating stretches without added tokens (may be empty) and ids."""
         start = 0
         for match in self._pattern.finditer(text):
-            token = self._tokens[match[0]]
+            number, token = self._tokens[match[0]]
             before = text[start : match.start()]
             yield before.rstrip() if token.lstrip else before
-            yield self._ids[match[0]]
+            yield number
             start = match.end()
             if token.rstrip:
                 start = len(text) - len(text[start:].lstrip())

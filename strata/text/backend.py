@@ -1,18 +1,15 @@
 """One vocabulary of the `tokenizers` library under several readings.
 
-A text may be cut with all added tokens, with those that are no control tokens, or
-with none; and it may begin a sequence or follow something. The library keeps both
-choices inside a Tokenizer object, so each pair is an object of its own. They share
-the model (vocabulary and merges), so a further one costs no memory worth naming.
-
-Invariant: the base object is never used to encode. Padding, truncation and post
-processors that a tokenizer.json may carry have no effect.
+The library keeps inside a Tokenizer object which added tokens are found and whether a text begins
+the sequence, so each pair is an object of its own. They share the model (vocabulary and merges), so
+a further one costs no memory worth naming. Padding, truncation and post processors that a
+tokenizer.json may carry have no effect.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from threading import Lock
 from typing import Any
@@ -47,30 +44,33 @@ class Backend:
     Thread safe. `tokens` are the added tokens by id, control ones marked special.
     """
 
-    def __init__(self, base: Tokenizer, tokens: dict[int, AddedToken]) -> None:
-        self.tokens = tokens
+    def __init__(self, base: Tokenizer, tokens: Mapping[int, AddedToken]) -> None:
+        self._tokens = tokens
         self._base = base
         self._readings: dict[tuple[Added, Place], Tokenizer] = {}
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], added: Added, place: Place) -> list[list[int]]:
         """Ids of each text. Texts must be encodable as UTF-8 (no lone surrogates)."""
-        reading = self._reading(added, place)
-        return [found.ids for found in reading.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _reading(self, added: Added, place: Place) -> Tokenizer:
         with self._lock:
-            key = (added, place)
-            if key not in self._readings:
-                self._readings[key] = self._build(added, place)
-            return self._readings[key]
+            reading = self._readings.get((added, place)) or self._build(added, place)
+            self._readings[added, place] = reading
+        return [found.ids for found in reading.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _build(self, added: Added, place: Place) -> Tokenizer:
         reading = Tokenizer(self._base.model)
-        steps = _pipeline(self._base, place)
+        steps = Tokenizer.from_str(
+            json.dumps(
+                {
+                    "model": {"type": "BPE", "vocab": {}, "merges": []},
+                    "normalizer": _placed(_state(self._base.normalizer), place),
+                    "pre_tokenizer": _placed(_state(self._base.pre_tokenizer), place),
+                }
+            )
+        )
         reading.normalizer, reading.pre_tokenizer = steps.normalizer, steps.pre_tokenizer
         if added is not Added.NONE:
-            for number, token in sorted(self.tokens.items()):
+            for number, token in sorted(self._tokens.items()):
                 (reading.add_special_tokens if token.special else reading.add_tokens)([token])
                 if reading.token_to_id(token.content) != number:
                     raise ModelError(
@@ -79,18 +79,6 @@ class Backend:
                     )
         reading.encode_special_tokens = added is Added.USER_DEFINED
         return reading
-
-
-def _pipeline(base: Tokenizer, place: Place) -> Tokenizer:
-    """An empty tokenizer with the base's normaliser and pre-tokenizer, fit for `place`."""
-    steps = {
-        "version": "1.0",
-        "added_tokens": [],
-        "model": {"type": "BPE", "vocab": {}, "merges": []},
-        "normalizer": _placed(_state(base.normalizer), place),
-        "pre_tokenizer": _placed(_state(base.pre_tokenizer), place),
-    }
-    return Tokenizer.from_str(json.dumps(steps))
 
 
 def _state(step: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
@@ -33,30 +32,20 @@ class TooLarge(TemplateError):
     """The template used up its time or its space."""
 
 
-@dataclass(slots=True)
 class Budget:
     """What one rendering may still use. Times are seconds of this thread's CPU time."""
 
-    deadline: float
-    largest: int
-    left: int
-    turns: int = 0
-
-    @classmethod
-    def of(cls, size: int) -> Budget:
+    def __init__(self, size: int) -> None:
         """For data of `size` characters."""
-        largest = _FREE + 4 * size
-        return cls(thread_time() + _SECONDS, largest, _SPEND * largest)
+        self.deadline = thread_time() + _SECONDS
+        self.largest = _FREE + 4 * size
+        self.left = _SPEND * self.largest
+        self.turns = 0
 
     def tick(self) -> None:
         """One turn. TooLarge when the time is over."""
         self.turns += 1
-        if self.turns % _TURNS == 0:
-            self.look()
-
-    def look(self) -> None:
-        """TooLarge when the time is over."""
-        if thread_time() > self.deadline:
+        if self.turns % _TURNS == 0 and thread_time() > self.deadline:
             raise TooLarge(f"the chat template ran for more than {_SECONDS:g} s")
 
     def allow(self, size: float) -> None:
@@ -138,8 +127,8 @@ def _check_join(budget: Budget, value: Any, given: tuple[Any, ...]) -> Any:
         separator, items = value, list(given[0]) if given else []
         budget.allow(measure(items, budget.largest) + len(separator) * len(items))
         return value
-    items, separators = list(value), [str(item) for item in given[:1]]
-    budget.allow(measure(items, budget.largest) + sum(map(len, separators)) * len(items))
+    items, separator = list(value), str(given[0]) if given else ""
+    budget.allow(measure(items, budget.largest) + len(separator) * len(items))
     return items
 
 
@@ -152,9 +141,8 @@ def _check_replace(budget: Budget, value: Any, given: tuple[Any, ...]) -> Any:
 
 def _check_lines(budget: Budget, value: Any, given: tuple[Any, ...]) -> Any:
     text = str(value)
-    widths = [item if isinstance(item, int) else len(str(item)) for item in given]
     marks = text.count("\n") + text.count("\r") + text.count("\t") + len(text) // 16
-    budget.allow(marks * max(widths, default=0))
+    budget.allow(marks * _width(given))
     return value
 
 
@@ -167,10 +155,14 @@ def _check_format(budget: Budget, value: Any, given: tuple[Any, ...]) -> Any:
 
 
 def _check_json(budget: Budget, value: Any, given: tuple[Any, ...]) -> Any:
-    widths = [item if isinstance(item, int) else len(str(item)) for item in given]
-    if max(widths, default=0) > 32:
+    if _width(given) > 32:
         raise TooLarge("the chat template indents JSON by more than 32 characters")
     return value
+
+
+def _width(given: tuple[Any, ...]) -> int:
+    widths = (item if isinstance(item, int) else len(str(item)) for item in given)
+    return max(widths, default=0)
 
 
 _CHECKS: dict[str, Callable[[Budget, Any, tuple[Any, ...]], Any]] = {

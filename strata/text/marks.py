@@ -1,24 +1,19 @@
 """Keeping a user's text plain: special-token text in a message is no special token.
 
-Before a template is rendered, a mark (one private-use character that occurs nowhere in
-the request) goes inside of each added token's text in every string that a client sent;
-after rendering, whatever carries the mark is tokenised as plain text and the mark is
-dropped. So only the template's own special tokens are special, and the rest of a
-message is as the client wrote it.
+Before a template is rendered, a mark (one private-use character that occurs nowhere in the
+request) goes inside of each added token's text in every string that a client sent; after
+rendering, whatever carries the mark is tokenised as plain text and the mark is dropped.
 
-Rules, tested:
-  control tokens are marked everywhere;
-  other added tokens (`</think>`, `<tool_call>`) are marked in all but the assistant's
-  messages, where they are the model's own words and templates look for them;
-  a string that could become part of a special token together with the template's text
-  around it (`<|im_` before `end|>`) is marked too;
-  blank runs and single characters that a vocabulary lists as added tokens stay as they are.
+Control tokens are marked everywhere; others (`</think>`, `<tool_call>`) in all but the assistant's
+messages, where they are the model's own words and templates look for them. A string that could
+become part of a token together with the template's text around it (`<|im_` before `end|>`) is
+marked too. Blank runs and single characters listed as added tokens stay as they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -78,11 +73,9 @@ class Marked:
     variables: dict[str, Any]
     mark: str | None
 
-    def settled(self, text: str) -> str:
-        """Rendered text with each mark as itself, also where the template escaped it."""
-        if self.mark is None:
-            return text
-        return text.replace(f"\\u{ord(self.mark):04x}", self.mark)
+    def unmarked(self, text: str) -> str:
+        """Rendered text as the client and the template wrote it."""
+        return text if self.mark is None else text.replace(self.mark, "")
 
 
 class Marks:
@@ -115,24 +108,28 @@ class Marks:
             needed = needed or bool(guard.places(text, whole))
             return text
 
-        plain = self._changed((messages, tools, variables), look)
+        plain = self._changed(look, messages, tools, variables)
         if not needed:
             return Marked(*plain, None)
-        mark = self._choose(seen)
+        taken = self._reserved.union(*map(_private, seen))
+        mark = next((chr(code) for code in _PRIVATE if code not in taken), None)
+        if mark is None:
+            raise RequestError("the messages use every private-use character", field="messages")
 
         def put(text: str, guard: Guard, whole: bool) -> str:
             edges = [0, *guard.places(text, whole), len(text)]
             return mark.join(text[a:b] for a, b in pairwise(edges))
 
-        return Marked(*self._changed(plain, put), mark)
+        return Marked(*self._changed(put, *plain), mark)
 
     def _changed(
         self,
-        values: tuple[Sequence[Mapping[str, Any]], Sequence[Any] | None, Mapping[str, Any]],
         change: _Change,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None,
+        variables: Mapping[str, Any],
     ) -> tuple[list[dict[str, Any]], list[Any] | None, dict[str, Any]]:
         """Copies of messages, tools and variables with every string changed."""
-        messages, tools, variables = values
         copies = []
         for message in messages:
             guard = self._control if message["role"] == "assistant" else self._all
@@ -143,15 +140,6 @@ class Marks:
             None if tools is None else _copy(list(tools), self._all, change, whole=False),
             _copy(dict(variables), self._all, change, whole=False),
         )
-
-    def _choose(self, texts: Iterable[str]) -> str:
-        taken = set(self._reserved)
-        for text in texts:
-            taken.update(_private(text))
-        for code in _PRIVATE:
-            if code not in taken:
-                return chr(code)
-        raise RequestError("the messages use every private-use character", field="messages")
 
 
 def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0) -> Any:
@@ -164,14 +152,12 @@ def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0
     if depth > _DEPTH:
         raise RequestError(f"the request nests values deeper than {_DEPTH}", field="messages")
     if isinstance(value, Mapping):
-        return {
-            key
-            if not isinstance(key, str) or key.isidentifier()
-            else change(key, guard, False): _copy(
-                inner, guard, change, whole and key not in _WORDED, depth + 1
-            )
-            for key, inner in value.items()
-        }
+        copied = {}
+        for key, inner in value.items():
+            plain = not isinstance(key, str) or key.isidentifier()
+            inner = _copy(inner, guard, change, whole and key not in _WORDED, depth + 1)
+            copied[key if plain else change(key, guard, False)] = inner
+        return copied
     if isinstance(value, (list, tuple)):
         return [_copy(inner, guard, change, whole, depth + 1) for inner in value]
     if value is None or isinstance(value, (bool, int, float)):
@@ -179,7 +165,7 @@ def _copy(value: Any, guard: Guard, change: _Change, whole: bool, depth: int = 0
     raise RequestError(f"a {type(value).__name__} is no JSON value", field="messages")
 
 
-def _private(text: str) -> Iterable[int]:
+def _private(text: str) -> Iterator[int]:
     """The private-use characters of a text, written out or escaped."""
     for found in _PRIVATE_TEXT.findall(text):
         yield ord(found) if len(found) == 1 else int(found[2:], 16)

@@ -1,15 +1,9 @@
 """A client's messages in the shape that chat templates know.
 
-In: OpenAI chat messages as decoded JSON, of any shape. Out: dicts with a known role
-and text content, or a RequestError that names the field. Knows no tokenizer.
-
-Rules:
-  `developer` is `system`, `function` is `tool`;
-  content is a string, null (empty, see `Habits`) or a list of parts, whose texts are
-  joined by line breaks; parts that are no text are refused;
-  tool-call arguments are JSON text on the wire; they are parsed unless the template
-  takes text (`Habits`), and stay text where they are no JSON object;
-  `reasoning` and `thinking` are other names of `reasoning_content`.
+In: OpenAI chat messages as decoded JSON, of any shape. Out: dicts with a known role and text
+content, or a RequestError that names the field. The texts of content parts are joined by line
+breaks. Tool-call arguments are JSON text on the wire; they are parsed unless the template takes
+text (`Habits`), and stay text where they are no JSON object.
 """
 
 from __future__ import annotations
@@ -22,14 +16,8 @@ from typing import Any
 
 from strata.types import RequestError
 
-_ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
+_ROLES = {role: role for role in ("system", "user", "assistant", "tool")}
+_ROLES |= {"developer": "system", "function": "tool"}
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _TEXT_ARGUMENTS = re.compile(r"arguments['\"]?\]?\s+is\s+string")
@@ -67,8 +55,7 @@ def check_tools(tools: Any) -> list[dict[str, Any]] | None:
     if not isinstance(tools, (list, tuple)):
         raise RequestError("tools must be a list", field="tools")
     for i, tool in enumerate(tools):
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        if _function(tool) is None:
             raise RequestError(
                 'a tool must be {"type": "function", "function": {"name": ...}}',
                 field=f"tools.{i}",
@@ -87,10 +74,12 @@ def _message(message: Any, field: str, habits: Habits) -> dict[str, Any]:
     kept = {key: value for key, value in message.items() if value is not None}
     kept["role"] = _ROLES[role]
     calls = message.get("tool_calls")
+    kept.pop("tool_calls", None)
     if calls:
-        kept["tool_calls"] = _tool_calls(calls, f"{field}.tool_calls", habits)
-    else:
-        kept.pop("tool_calls", None)
+        if not isinstance(calls, (list, tuple)):
+            raise RequestError("tool_calls must be a list", field=f"{field}.tool_calls")
+        numbered = enumerate(calls)
+        kept["tool_calls"] = [_call(c, f"{field}.tool_calls.{i}", habits) for i, c in numbered]
     content = message.get("content")
     null = content is None and habits.null_content and bool(calls)
     kept["content"] = None if null else _content(content, f"{field}.content")
@@ -126,32 +115,28 @@ def _part(part: Any, field: str) -> str:
     return text
 
 
-def _tool_calls(calls: Any, field: str, habits: Habits) -> list[dict[str, Any]]:
-    if not isinstance(calls, (list, tuple)):
-        raise RequestError("tool_calls must be a list", field=field)
-    return [_tool_call(call, f"{field}.{i}", habits) for i, call in enumerate(calls)]
+def _function(item: Any) -> Mapping[str, Any] | None:
+    """The named function of a tool or a tool call, with or without its wrapping."""
+    function = item.get("function", item) if isinstance(item, Mapping) else None
+    named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    return function if named else None
 
 
-def _tool_call(call: Any, field: str, habits: Habits) -> dict[str, Any]:
-    function = call.get("function", call) if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+def _call(call: Any, field: str, habits: Habits) -> dict[str, Any]:
+    function = _function(call)
+    if function is None:
         raise RequestError(
             'a tool call must be {"function": {"name": ..., "arguments": ...}}', field=field
         )
     arguments = function.get("arguments")
     if isinstance(arguments, str) and not habits.text_arguments:
-        arguments = _parsed(arguments)
+        try:
+            value = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            value = None
+        arguments = value if isinstance(value, dict) else arguments
     function = {**function, "arguments": {} if arguments is None else arguments}
     return {**call, "function": function} if "function" in call else function
-
-
-def _parsed(arguments: str) -> Any:
-    """The object that a JSON text stands for; the text itself where it is none."""
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, dict) else arguments
 
 
 def without_system(messages: Sequence[dict[str, Any]], keep_first: bool) -> list[dict[str, Any]]:

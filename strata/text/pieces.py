@@ -16,26 +16,16 @@ BLANK = "\u2581"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def alphabet() -> dict[str, int]:
-    """The byte-level alphabet: character -> byte.
-
-    Printable Latin-1 characters stand for themselves; the other bytes follow, in
-    order, from U+0100 on (source: OpenAI's GPT-2 encoder).
-    """
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in plain}
-    rest = (byte for byte in range(256) if chr(byte) not in table)
-    table.update({chr(0x100 + index): byte for index, byte in enumerate(rest)})
-    assert set(table) == set(pre_tokenizers.ByteLevel.alphabet())
-    return table
-
-
 def byte_level() -> Callable[[str], bytes]:
     """Entry -> bytes for byte-level vocabularies.
 
-    An entry with any character outside the alphabet (an added token) is plain text.
+    In their alphabet printable Latin-1 characters stand for themselves, and those from U+0100 on
+    for the other bytes, in order (source: OpenAI's GPT-2 encoder). An entry with any character
+    outside of it (an added token) is plain text.
     """
-    table = alphabet()
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    others = (byte for byte in range(256) if chr(byte) not in characters)
+    table = {char: ord(char) if ord(char) < 0x100 else next(others) for char in characters}
 
     def spell(entry: str) -> bytes:
         try:

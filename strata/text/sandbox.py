@@ -1,14 +1,9 @@
 """Running a chat template that came with a model file, and so from anywhere.
 
-jinja2's immutable sandbox keeps a template away from Python; this module bounds what
-it can use up. It sees the language that transformers gives to templates: `tojson`
-without HTML escapes, `raise_exception`, `strftime_now`, loop controls, `generation`.
-
-Invariants while a template runs (see `limits` for sizes):
-  every turn of a loop, call, filter and operator looks at the clock;
-  no value is larger or nested deeper than the limits: whatever makes a value is checked,
-  and what could be too large at one blow (`*`, join, replace, padding) is refused before;
-  all values made together are bounded, too.
+jinja2's immutable sandbox keeps a template away from Python; this module bounds what it can use up
+(see `limits` for sizes). Every turn of a loop, call, filter and operator looks at the clock.
+Whatever makes a value is checked, and what could be too large at one blow (`*`, join, replace,
+padding) is refused before; all values made together are bounded, too.
 """
 
 from __future__ import annotations
@@ -80,7 +75,10 @@ def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Call:
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment of one chat template. Thread safe: a rendering has its own Budget."""
+    """The environment of one chat template, with the language that transformers gives to them.
+
+    Thread safe: a rendering has its own Budget.
+    """
 
     intercepted_binops = frozenset({"+", "*", "%", "**"})
 
@@ -95,14 +93,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum")
         self.globals |= {"raise_exception": _raise, "strftime_now": _now, "namespace": _Names}
         self.filters["tojson"] = _to_json
-        filters: dict[str, Any] = self.filters
-        self.filters = {
-            name: self._guarded(name, filter_)
-            for name, filter_ in filters.items()
-            if name not in _DROPPED
-        }
-        tests: dict[str, Any] = self.tests
-        self.tests = {name: self._guarded(name, test) for name, test in tests.items()}
+        for name in _DROPPED:
+            del self.filters[name]
+        tables: tuple[dict[str, Any], ...] = (self.filters, self.tests)
+        for table in tables:
+            table.update({name: self._guarded(name, function) for name, function in table.items()})
 
     def compiled(self, source: str) -> Template:
         """A template of this environment. Raises jinja2.TemplateError."""
@@ -111,8 +106,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def run(self, template: Template, variables: Mapping[str, Any]) -> str:
         """The template's text. Raises TooLarge, and whatever the template raises."""
-        budget = Budget.of(measure(variables, 1 << 40))
-        token = self._budget.set(budget)
+        token = self._budget.set(Budget(measure(variables, 1 << 40)))
         try:
             return self.concat(template.generate(variables))
         finally:
@@ -191,11 +185,7 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

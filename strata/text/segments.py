@@ -40,10 +40,8 @@ class SegmentCache:
     def put(self, reading: Hashable, text: str, ids: Sequence[int]) -> None:
         """Remember a text's ids, unless it is larger than a quarter of the bound."""
         packed = array("i", ids)
-        if _cost(text, packed) > self._limit // 4:
-            return
         with self._lock:
-            if (reading, text) in self._entries:
+            if (reading, text) in self._entries or _cost(text, packed) > self._limit // 4:
                 return
             self._entries[reading, text] = packed
             self._used += _cost(text, packed)

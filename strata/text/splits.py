@@ -1,16 +1,11 @@
 """How byte-level vocabularies cut text before merging: `tokenizer.ggml.pre`.
 
-A table from the names that GGUF files use to the pre-tokenizer that the model was
-trained with, as its published tokenizer.json has it. Knows no vocabulary.
-
-Where a converter only keeps the name, so does the knowledge of what it stands for:
-transformers 5.24 reads `smollm` as plain GPT-2, which cuts blanks before a digit
-otherwise than the model was trained with; llama.cpp and the table below do not.
+A table from the names that GGUF files use to the pre-tokenizer that the model was trained with, as
+its published tokenizer.json has it. (transformers 5.24 reads `smollm` as plain GPT-2, which cuts
+blanks before a digit otherwise; llama.cpp and the table below do not.)
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
@@ -34,25 +29,17 @@ _TEKKEN = (
 )
 
 
-def _gpt2() -> PreTokenizer:
-    return ByteLevel(add_prefix_space=False, use_regex=True)
+def _regex(pattern: str) -> PreTokenizer:
+    split = Split(Regex(pattern), behavior="isolated")
+    return Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _single_digits() -> PreTokenizer:
-    return Sequence([Digits(individual_digits=True), _gpt2()])
+_GPT2 = ByteLevel(add_prefix_space=False, use_regex=True)
+_SINGLE_DIGITS = Sequence([Digits(individual_digits=True), _GPT2])
 
-
-def _regex(pattern: str) -> Callable[[], PreTokenizer]:
-    def build() -> PreTokenizer:
-        split = Split(Regex(pattern), behavior="isolated")
-        return Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
-
-    return build
-
-
-_TABLE: dict[str, Callable[[], PreTokenizer]] = {
-    **dict.fromkeys(("default", "gpt-2"), _gpt2),
-    **dict.fromkeys(("smollm", "starcoder", "refact"), _single_digits),
+_TABLE: dict[str, PreTokenizer] = {
+    **dict.fromkeys(("default", "gpt-2"), _GPT2),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), _SINGLE_DIGITS),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _regex(_QWEN2)),
     "qwen35": _regex(_QWEN35),
     **dict.fromkeys(("llama3", "llama-v3", "llama-bpe"), _regex(_LLAMA3)),
@@ -75,4 +62,4 @@ def pre_tokenizer(name: str) -> PreTokenizer:
         raise ModelError(
             f"the file's pre-tokenizer {name!r} is not supported; supported: {', '.join(SUPPORTED)}"
         )
-    return _TABLE[name]()
+    return _TABLE[name]

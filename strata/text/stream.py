@@ -1,14 +1,10 @@
 """Token ids to text, one at a time, for a client that reads along.
 
-Each piece is valid Unicode text; joined, the pieces are exactly the decode of the ids
-(control tokens have no text; a leading blank stays, since an answer continues its
-prompt), cut before the first stop string. A `TextStream` belongs to one answer and
-one thread.
-
-The first stop string is the one that is complete earliest in the text; of those that
-end at one place, the longest. That depends on the text alone, never on how it was cut
-into tokens. A stop string counts when the token that completes it is the
-`min_tokens`-th or later.
+Joined, the pieces are exactly the decode of the ids (control tokens have no text; a leading blank
+stays, since an answer continues its prompt), cut before the first stop string: the one that is
+complete earliest in the text; of those that end at one place, the longest. That depends on the text
+alone, never on how it was cut into tokens. A stop string counts when the token that completes it
+is the `min_tokens`-th or later.
 """
 
 from __future__ import annotations
@@ -16,16 +12,9 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from strata.text.tokenizer import Tokenizer
 from strata.types import RequestError
-
-
-class TokenBytes(Protocol):
-    """What a stream needs of a tokenizer."""
-
-    def token_bytes(self, token: int, special: bool = False) -> bytes:
-        """The bytes of a token, b"" for control tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +31,15 @@ class Piece:
     stopped: bool
 
 
-class StopStrings:
-    """Finds the first of several stop strings in text that comes in portions."""
+class TextStream:
+    """The text of one answer as it grows. Belongs to one thread."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
-        """RequestError for an empty string: it would stop everything."""
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
+        """RequestError for an empty stop string: it would stop everything."""
         if not all(stop):
             raise RequestError("a stop string must not be empty", field="stop")
-        self._stop = tuple(dict.fromkeys(stop))
-
-    def first(self, text: str, after: int) -> int | None:
-        """Where the first stop string that ends beyond offset `after` begins, or None."""
-        found = []
-        for stop in self._stop:
-            at = text.find(stop, max(0, after + 1 - len(stop)))
-            if at >= 0:
-                found.append((at + len(stop), at))
-        return min(found)[1] if found else None
-
-    def hold(self, text: str) -> int:
-        """How many characters at the end of a text may be the beginning of a stop string."""
-        longest = max((len(stop) for stop in self._stop), default=1) - 1
-        for size in range(min(longest, len(text)), 0, -1):
-            tail = text[-size:]
-            if any(stop.startswith(tail) for stop in self._stop if len(stop) > size):
-                return size
-        return 0
-
-
-class TextStream:
-    """The text of one answer as it grows."""
-
-    def __init__(
-        self, tokenizer: TokenBytes, stop: Sequence[str] = (), min_tokens: int = 0
-    ) -> None:
         self._tokenizer = tokenizer
-        self._stop = StopStrings(stop)
+        self._stop = tuple(dict.fromkeys(stop))
         self._min_tokens = min_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
@@ -102,14 +64,31 @@ class TextStream:
     def _advance(self, new: str, last: bool) -> Piece:
         text = self._held + new
         after = len(self._held) if self._count >= self._min_tokens else len(text)
-        at = self._stop.first(text, after)
+        at = self._first_stop(text, after)
         if at is not None:
             self._stopped, self._held = True, ""
             return Piece(text[:at], self._take(), True)
-        ready = len(text) if last else len(text) - self._stop.hold(text)
+        ready = len(text) if last else len(text) - self._hold(text)
         self._held = text[ready:]
         return Piece(text[:ready], self._take() if ready or last else [], False)
 
     def _take(self) -> list[int]:
         tokens, self._tokens = self._tokens, []
         return tokens
+
+    def _first_stop(self, text: str, after: int) -> int | None:
+        """Where the first stop string that ends beyond offset `after` begins, or None."""
+        found = []
+        for stop in self._stop:
+            at = text.find(stop, max(0, after + 1 - len(stop)))
+            if at >= 0:
+                found.append((at + len(stop), at))
+        return min(found)[1] if found else None
+
+    def _hold(self, text: str) -> int:
+        """How many characters at the end of a text may be the beginning of a stop string."""
+        longest = max(map(len, self._stop), default=1) - 1
+        for size in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-size:]) for stop in self._stop if len(stop) > size):
+                return size
+        return 0

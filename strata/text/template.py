@@ -1,15 +1,12 @@
 """Conversations to prompts: the model's chat template, its tokens, and where they repeat.
 
-Text and ids equal transformers' `apply_chat_template` on the same file and values,
-except that special-token text inside of a message stays text (`marks`). The template
-alone decides whether a bos is written.
+Text and ids equal transformers' `apply_chat_template` on the same file and values, except that
+special-token text inside of a message stays text (`marks`). The template alone decides whether a
+bos is written. Its failure, whatever it is, is a RequestError.
 
-Decided here, for templates that refuse system messages (in the middle, or at all) or
-leave one out: the prompt is rendered again with such messages moved into the user's
-(`messages.without_system`); if that is refused as well, the first complaint is returned.
-
-Invariants: rendering depends on its arguments and nothing else; a template's failure,
-whatever it is, is a RequestError.
+Where a template refuses system messages (in the middle, or at all) or leaves one out, the prompt
+is rendered again with such messages moved into the user's (`messages.without_system`); if that is
+refused as well, the first complaint is returned.
 """
 
 from __future__ import annotations
@@ -46,10 +43,9 @@ class NoTemplate(ModelError):
 class Prompt:
     """A rendered conversation.
 
-    tokens: all of it. anchors: positions (counts of tokens from the start, ascending,
-    0 < anchor < len(tokens)) where other requests are likely to part: the end of the
-    system and tools block and of the last user message. stable_len: how many tokens the
-    next turn repeats, whatever the answer is.
+    anchors: positions (counts of tokens from the start, ascending, 0 < anchor < len(tokens))
+    where other requests are likely to part: the end of the system and tools block and of the
+    last user message. stable_len: how many tokens the next turn repeats, whatever the answer is.
     """
 
     tokens: tuple[int, ...]
@@ -57,7 +53,7 @@ class Prompt:
     stable_len: int
 
 
-class Source:
+class _Source:
     """One template of a model, compiled."""
 
     def __init__(self, source: str, added_tokens: Mapping[str, bool]) -> None:
@@ -71,8 +67,7 @@ class Source:
         try:
             self._template = self._sandbox.compiled(source)
         except Exception as error:  # jinja2 raises Python's errors for some broken templates
-            line = getattr(error, "lineno", None)
-            place = f" in line {line}" if line else ""
+            place = f" in line {line}" if (line := getattr(error, "lineno", None)) else ""
             raise ModelError(
                 f"the chat template has an error{place}: {error}; give another one with"
                 " --chat-template FILE"
@@ -99,9 +94,8 @@ class _Refused(RequestError):
 class _Rendering:
     """One conversation under one template: values to render and what they gave."""
 
-    source: Source
+    source: _Source
     values: Marked
-    continued: bool
     text: str
 
 
@@ -111,10 +105,9 @@ class ChatTemplate:
     def __init__(self, tokenizer: Tokenizer, source: str, tool_source: str | None = None) -> None:
         """tool_source: the template for requests with tools, where a model has two."""
         self._tokenizer = tokenizer
-        self._plain = Source(source, tokenizer.added_tokens)
-        self._tools = self._plain
+        self._plain = self._tools = _Source(source, tokenizer.added_tokens)
         if tool_source is not None:
-            self._tools = Source(tool_source, tokenizer.added_tokens)
+            self._tools = _Source(tool_source, tokenizer.added_tokens)
 
     def render(
         self,
@@ -135,42 +128,30 @@ class ChatTemplate:
         done = self._rendered(
             messages, tools, add_generation_prompt, continue_final_message, variables
         )
-        tokens = self._tokens(done.values, done.text)
-        open_end = done.continued or not add_generation_prompt
-        stable = len(tokens) if open_end else self._common(done, done.values.messages, tokens)
+        tokens = self._tokenizer.encode_rendered(done.text, done.values.mark)
+        stable = len(tokens)
+        if add_generation_prompt and not continue_final_message:
+            stable = self._common(done, done.values.messages, tokens)
         anchors = {*self._system_anchor(done, tokens), *self._user_anchor(done, tokens, stable)}
         kept = sorted(anchor for anchor in anchors if 0 < anchor < len(tokens))
         return Prompt(tuple(tokens), tuple(kept), stable)
 
-    def text(
-        self,
-        messages: Any,
-        *,
-        tools: Any = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """What `render` tokenises, as text."""
-        done = self._rendered(
-            messages, tools, add_generation_prompt, continue_final_message, variables
-        )
-        return done.text if done.values.mark is None else done.text.replace(done.values.mark, "")
-
-    # ---------------------------------------------------------- rendering
+    def text(self, messages: Any, **options: Any) -> str:
+        """What `render` tokenises with these options, as text."""
+        done = self._rendered(messages, **options)
+        return done.values.unmarked(done.text)
 
     def _rendered(
         self,
         messages: Any,
-        tools: Any,
-        header: bool,
-        continued: bool,
-        variables: Mapping[str, Any] | None,
+        tools: Any = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
     ) -> _Rendering:
-        tools = check_tools(tools)
+        tools, variables = check_tools(tools), _checked_variables(variables)
         source = self._tools if tools else self._plain
-        variables = _checked_variables(variables)
-        chat = normalise(messages, source.habits)
+        chat, continued = normalise(messages, source.habits), continue_final_message
         if continued and chat[-1]["role"] != "assistant":
             raise RequestError(
                 "continue_final_message needs an assistant's message at the end", field="messages"
@@ -180,12 +161,12 @@ class ChatTemplate:
         for version in _versions(chat):
             values = source.marks.apply(version, tools, variables, always=continued)
             try:
-                text = self._text(source, values, header and not continued, continued)
+                text = self._text(source, values, add_generation_prompt, continued)
             except _Refused as error:
                 first = first or error
                 continue
-            done = _Rendering(source, values, continued, text)
-            if _shows_system(chat, text if values.mark is None else text.replace(values.mark, "")):
+            done = _Rendering(source, values, text)
+            if _shows_system(chat, values.unmarked(text)):
                 return done
             left_out = left_out or done
         if left_out is not None:
@@ -193,7 +174,7 @@ class ChatTemplate:
         assert first is not None
         raise first
 
-    def _text(self, source: Source, values: Marked, header: bool, continued: bool = False) -> str:
+    def _text(self, source: _Source, values: Marked, header: bool, continued: bool = False) -> str:
         """The rendered text, with marks. RequestError."""
         tail = (values.mark or "") * 3  # a run of three marks is found nowhere else
         messages = values.messages
@@ -206,10 +187,11 @@ class ChatTemplate:
                 **values.variables,
                 "messages": messages,
                 "tools": values.tools,
-                "add_generation_prompt": header,
+                "add_generation_prompt": header and not continued,
             }
         )
-        text = values.settled(text)
+        if values.mark is not None:  # each mark as itself, also where the template escaped it
+            text = text.replace(f"\\u{ord(values.mark):04x}", values.mark)
         if not continued:
             return text
         at = text.rfind(tail)
@@ -217,19 +199,14 @@ class ChatTemplate:
             raise _Refused("the model's chat template hides the final message", field="messages")
         return text[:at] if text.startswith(" ", at + len(tail)) else text[:at].rstrip()
 
-    def _tokens(self, values: Marked, text: str) -> list[int]:
-        return self._tokenizer.encode_rendered(text, values.mark)
-
-    # ------------------------------------------------- where prompts part
-
     def _common(self, done: _Rendering, messages: Chat, tokens: Sequence[int]) -> int:
         """How many tokens another, unfinished rendering shares; 0 where it is refused."""
         values = replace(done.values, messages=list(messages))
         try:
-            other = self._tokens(values, self._text(done.source, values, header=False))
+            text = self._text(done.source, values, header=False)
         except RequestError:
             return 0
-        return _shared(tokens, other)
+        return _shared(tokens, self._tokenizer.encode_rendered(text, values.mark))
 
     def _system_anchor(self, done: _Rendering, tokens: Sequence[int]) -> Iterator[int]:
         """The end of the system and tools block, wherever a next message may begin.
@@ -263,11 +240,10 @@ class ChatTemplate:
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
     """How many items two sequences have in common at their beginning."""
-    start = 0
-    while start < min(len(a), len(b)) and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
+    start, end = 0, min(len(a), len(b))
+    while start < end and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
         start += _STRIDE
-    ends = min(start, len(a), len(b)), min(start + _STRIDE, len(a), len(b))
-    return next((i for i in range(*ends) if a[i] != b[i]), ends[1])
+    return next((i for i in range(start, end) if a[i] != b[i]), end)
 
 
 def _versions(chat: list[dict[str, Any]]) -> Iterator[Chat]:
@@ -316,18 +292,15 @@ def load(
 def _sources(model: ModelFile) -> tuple[str | None, str | None]:
     """The default template and the one for tools, where the file has them."""
     if model.kind == "gguf":
-        found = {
-            name: model.metadata.get(f"tokenizer.chat_template{suffix}")
-            for name, suffix in (("default", ""), ("named", ".default"), ("tools", ".tool_use"))
-        }
-        default = found["default"] or found["named"]
+        key = "tokenizer.chat_template"
+        default = model.metadata.get(key) or model.metadata.get(f"{key}.default")
+        tools = model.metadata.get(f"{key}.tool_use")
     else:
+        default = model.metadata.get("chat_template")
         listed = (model.metadata.get("tokenizer_config") or {}).get("chat_template")
         entries = listed if isinstance(listed, list) else []
         named = {e.get("name"): e.get("template") for e in entries if isinstance(e, Mapping)}
-        found = {"tools": named.get("tool_use")}
-        default = model.metadata.get("chat_template") or named.get("default")
-    tools = found["tools"]
+        default, tools = default or named.get("default"), named.get("tool_use")
     return (
         default if isinstance(default, str) else None,
         tools if isinstance(tools, str) else None,

@@ -1,14 +1,10 @@
 """Text to token ids and back.
 
-Ids equal those of the `tokenizers` pipeline that the model's file describes (and so
-of transformers on the same file). Decoding joins bytes: any list of ids has a decode,
-and it only depends on the ids.
-
-Where the two could differ: the library decodes a SentencePiece run of byte tokens as a
-whole, and if any of it is no UTF-8, every byte of the run becomes U+FFFD. That cannot be
-streamed. Here, as in llama.cpp, bytes are bytes, and only what is no UTF-8 is replaced.
-
-Invariants: thread safe after construction; what is cached never changes a result.
+Ids equal those of the `tokenizers` pipeline that the model's file describes (and so of
+transformers on the same file). Decoding joins bytes: any list of ids has a decode. The library
+decodes a SentencePiece run of byte tokens as a whole, and if any of it is no UTF-8, every byte of
+the run becomes U+FFFD. That cannot be streamed; here, as in llama.cpp, bytes are bytes, and only
+what is no UTF-8 is replaced.
 """
 
 from __future__ import annotations
@@ -25,14 +21,15 @@ from strata.text.vocab import Vocabulary
 from strata.types import ModelError
 
 _CACHE_BYTES = 64 << 20
+_Run = tuple[Added, Place, str]  # a text and how it is read
 
 
 class Tokenizer:
-    """A model's tokenizer.
+    """A model's tokenizer. Thread safe; what is cached never changes a result.
 
     vocab_size: ids are below it (a model's matrices may have more rows). bos: id or None.
-    end_ids: ids that end an answer. special_ids: control tokens. named: texts of
-    bos_token, eos_token, ... for chat templates.
+    end_ids: ids that end an answer. special_ids: control tokens. named: texts of bos_token,
+    eos_token, ... for chat templates. added_tokens: text -> whether it is a control token.
     """
 
     def __init__(self, facts: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -41,36 +38,30 @@ class Tokenizer:
         self.end_ids = facts.end_ids
         self.special_ids = frozenset(i for i, token in facts.tokens.items() if token.special)
         self.named: Mapping[str, str] = facts.named
-        self._facts = facts
-        self._backend = Backend(facts.base, dict(facts.tokens))
+        self._begins, self._strips = facts.begins, facts.strips
+        self.added_tokens = {token.content: token.special for token in facts.tokens.values()}
+        self._backend = Backend(facts.base, facts.tokens)
         self._added = AddedTokens(facts.tokens)
         self._cache = SegmentCache(cache_bytes)
         self._bytes = [b"" if entry is None else facts.spell(entry) for entry in facts.entries]
 
-    @property
-    def added_tokens(self) -> dict[str, bool]:
-        """Text of each added token -> whether it is a control token."""
-        return {token.content: token.special for token in self._facts.tokens.values()}
-
     # ------------------------------------------------------------- encode
 
     def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
-        """Token ids of a text.
+        """Token ids of a text; any text can be encoded.
 
-        special: the text of control tokens stands for them; else it is plain text (added
-        tokens that are not control tokens are found either way, as transformers does with
-        `split_special_tokens`). start: the text begins the sequence, so that bos and a
-        prefix blank go before it where the model wants them; an eos never goes after it,
-        because what is encoded here is to be continued. Any text can be encoded.
+        special: the text of control tokens stands for them; else it is plain text (other added
+        tokens are found either way, as transformers does with `split_special_tokens`). start:
+        the text begins the sequence, so that bos and a prefix blank go before it where the model
+        wants them. An eos never goes after it: what is encoded here is to be continued.
         """
         text = valid(text)
         place = Place.START if start else Place.INSIDE
-        ids = list(self._facts.begins) if start else []
+        ids = list(self._begins) if start else []
         if not special:
             self._extend(ids, [(Added.USER_DEFINED, place, text)])
             return ids
-        first, *others = self._added.cut(text)
-        self._extend(ids, [(Added.ALL, place, first), *_headed(others)])
+        self._extend(ids, self._segments(text, place))
         return ids
 
     def encode_rendered(self, text: str, mark: str | None) -> list[int]:
@@ -79,10 +70,9 @@ class Tokenizer:
         Added tokens stand for themselves unless `mark` (one character) stands inside
         them: it keeps a user's text plain and is removed.
         """
-        first, *others = self._added.cut(valid(text))
-        runs: list[tuple[Added, Place, str]] = []
+        runs: list[_Run] = []
         ids: list[int] = []
-        for run in [(Added.ALL, Place.START, first), *_headed(others)]:
+        for run in self._segments(valid(text), Place.START):
             if mark is None or mark not in run[2]:
                 runs.append(run)
                 continue
@@ -91,6 +81,11 @@ class Tokenizer:
             self._extend_marked(ids, run[2], mark)
         self._extend(ids, runs)
         return ids
+
+    def _segments(self, text: str, place: Place) -> list[_Run]:
+        """What tokenises apart. All but the first begin with a control token, so at a start."""
+        first, *others = self._added.cut(text)
+        return [(Added.ALL, place, first), *((Added.ALL, Place.START, each) for each in others)]
 
     def _extend_marked(self, ids: list[int], segment: str, mark: str) -> None:
         """Append the ids of a segment in which some added tokens are kept plain."""
@@ -102,12 +97,12 @@ class Tokenizer:
             else:
                 self._extend(ids, [(Added.NONE, place, part.replace(mark, ""))])
 
-    def _extend(self, ids: list[int], runs: Sequence[tuple[Added, Place, str]]) -> None:
+    def _extend(self, ids: list[int], runs: Sequence[_Run]) -> None:
         """Append the ids of texts, each under its reading: remembered ones, then new ones."""
         runs = [run for run in runs if run[2]]
         found = [self._cache.get(run[:2], run[2]) for run in runs]
         missing = {run for run, known in zip(runs, found, strict=True) if known is None}
-        fresh: dict[tuple[Added, Place, str], list[int]] = {}
+        fresh: dict[_Run, list[int]] = {}
         for added, place in {run[:2] for run in missing}:
             texts = [run[2] for run in missing if run[:2] == (added, place)]
             for text, new in zip(texts, self._backend.encode(texts, added, place), strict=True):
@@ -131,14 +126,9 @@ class Tokenizer:
         (SentencePiece); a continuation keeps it. Ids outside the vocabulary have no text.
         """
         joined = b"".join(self.token_bytes(token, not skip_special) for token in ids)
-        if start and self._facts.strips:
+        if start and self._strips:
             joined = joined.removeprefix(b" ")
         return joined.decode("utf-8", "replace")
-
-
-def _headed(segments: Iterable[str]) -> list[tuple[Added, Place, str]]:
-    """Readings of segments that begin with a control token: what follows it is not at the start."""
-    return [(Added.ALL, Place.START, segment) for segment in segments]
 
 
 def load(model: ModelFile) -> Tokenizer:

@@ -1,17 +1,15 @@
 """The tokenizer that a model's file describes, as plain facts and a library object.
 
-Reads GGUF metadata (`tokenizer.ggml.*`) here and Hugging Face folders in
-`vocab_folder`. Knows no text and no template. Everything that a file may have wrong
-ends in a ModelError.
+Reads GGUF metadata (`tokenizer.ggml.*`) here and Hugging Face folders in `vocab_folder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
+from gguf import TokenType
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Metaspace
@@ -33,10 +31,9 @@ _NAMES = ("bos", "eos", "unk", "pad")
 class Vocabulary:
     """A tokenizer's facts.
 
-    base: the library's object. tokens: added tokens by id, control ones `special`.
-    entries: the text of each id, None for holes. spell: entry -> bytes. `begins`: ids before
-    every text. `strips`: one leading blank of a whole text is not part of it. `named`: bos_token,
-    eos_token, ... as a chat template may ask for them.
+    tokens: added tokens by id, control ones `special`. entries: the text of each id, None for
+    holes. spell: entry -> bytes. begins: ids before every text. strips: one leading blank of a
+    whole text is not part of it. named: bos_token, ... as a chat template may ask for them.
     """
 
     base: Tokenizer
@@ -50,42 +47,35 @@ class Vocabulary:
     named: Mapping[str, str]
 
 
-class _Type(IntEnum):
-    """`tokenizer.ggml.token_type` (source: the GGUF specification)."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
 def from_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary of a GGUF file. Raises ModelError."""
     entries, types = _entries(metadata)
     roles = _roles(metadata, len(entries))
     tokens = _added(entries, types, roles)
-    kind = metadata.get("tokenizer.ggml.model")
+    kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
+    strips = adds_bos = False
     if kind == "gpt2":
-        base, spell = _byte_level(metadata, entries), pieces.byte_level()
+        base, spell = _byte_level(metadata, entries, pre), pieces.byte_level()
+        adds_bos = pre in splits.WHOLE_WORDS_AND_BOS
     elif kind == "llama":
         base, spell = _sentencepiece(metadata, entries, types, roles), pieces.sentencepiece
+        strips, adds_bos = _prefix_blank(metadata), True
     else:
         raise ModelError(
             f"the file's tokenizer is of kind {kind!r}; supported: gpt2 (byte-level BPE) and"
             " llama (SentencePiece)"
         )
-    blank = kind == "llama" and _prefix_blank(metadata)
+    stated = metadata.get("tokenizer.ggml.add_bos_token")
+    adds_bos = adds_bos if stated is None else bool(stated)
     return Vocabulary(
         base=base,
         tokens=tokens,
         entries=entries,
         spell=spell,
-        begins=(roles["bos"],) if "bos" in roles and _adds_bos(metadata, kind) else (),
+        begins=(roles["bos"],) if "bos" in roles and adds_bos else (),
         bos=roles.get("bos"),
         end_ids=end_ids((roles[name] for name in ("eos", "eot", "eom") if name in roles), tokens),
-        strips=blank,
+        strips=strips,
         named={f"{name}_token": entries[roles[name]] for name in _NAMES if name in roles},
     )
 
@@ -100,7 +90,7 @@ def _entries(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     entries = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(entries, list) or not entries:
         raise ModelError("the file has no tokenizer.ggml.tokens: it carries no tokenizer")
-    types = metadata.get("tokenizer.ggml.token_type") or [_Type.NORMAL] * len(entries)
+    types = metadata.get("tokenizer.ggml.token_type") or [TokenType.NORMAL] * len(entries)
     if len(types) != len(entries):
         raise ModelError(
             f"the file has {len(entries)} tokens but {len(types)} token types: it is damaged"
@@ -108,14 +98,11 @@ def _entries(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     return entries, types
 
 
-_ROLE_KEYS = {"unk": "unknown", "pad": "padding"}
-
-
 def _roles(metadata: Mapping[str, Any], size: int) -> dict[str, int]:
     """Role (bos, eos, unk, pad, eot, eom) -> id, where the file names a valid one."""
-    roles = {}
+    roles, longer = {}, {"unk": "unknown", "pad": "padding"}
     for role in (*_NAMES, "eot", "eom"):
-        number = metadata.get(f"tokenizer.ggml.{_ROLE_KEYS.get(role, role)}_token_id")
+        number = metadata.get(f"tokenizer.ggml.{longer.get(role, role)}_token_id")
         if number is None:
             continue
         if not isinstance(number, int) or not 0 <= number < size:
@@ -134,46 +121,33 @@ def _added(
     named = set(roles.values())
     last = {entry: number for number, entry in enumerate(entries)}
     return {
-        number: AddedToken(entry, normalized=False, special=kind != _Type.USER_DEFINED)
+        number: AddedToken(entry, normalized=False, special=kind != TokenType.USER_DEFINED)
         for number, (entry, kind) in enumerate(zip(entries, types, strict=True))
         if entry
         and last[entry] == number
-        and (kind in (_Type.CONTROL, _Type.USER_DEFINED) or number in named)
+        and (kind in (TokenType.CONTROL, TokenType.USER_DEFINED) or number in named)
     }
 
 
-def _byte_level(metadata: Mapping[str, Any], entries: Sequence[str]) -> Tokenizer:
-    name = metadata.get("tokenizer.ggml.pre", "default")
-    merges = []
-    for merge in metadata.get("tokenizer.ggml.merges") or ():
-        left, _, right = merge.partition(" ")
-        merges.append((left, right))
-    whole = name in splits.WHOLE_WORDS_AND_BOS
-    base = _bpe(entries, merges, ignore_merges=whole)
-    base.pre_tokenizer = splits.pre_tokenizer(name)
+def _byte_level(metadata: Mapping[str, Any], entries: Sequence[str], pre: str) -> Tokenizer:
+    pairs = (merge.partition(" ") for merge in metadata.get("tokenizer.ggml.merges") or ())
+    merges = [(left, right) for left, _, right in pairs]
+    base = _bpe(entries, merges, ignore_merges=pre in splits.WHOLE_WORDS_AND_BOS)
+    base.pre_tokenizer = splits.pre_tokenizer(pre)
     return base
 
 
 def _sentencepiece(
-    metadata: Mapping[str, Any],
-    entries: Sequence[str],
-    types: Sequence[int],
-    roles: Mapping[str, int],
+    metadata: Mapping[str, Any], entries: Sequence[str], types: Sequence[int], roles: dict[str, int]
 ) -> Tokenizer:
     scores = metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(entries):
         raise ModelError("the file's SentencePiece tokenizer has no score for each token")
-    merged = (_Type.NORMAL, _Type.USER_DEFINED)
-    reserved = set(roles.values())
+    merged, reserved = (TokenType.NORMAL, TokenType.USER_DEFINED), set(roles.values())
     usable = [kind in merged and i not in reserved for i, kind in enumerate(types)]
+    merges = merges_by_score(entries, scores, usable)
     unknown = entries[roles["unk"]] if "unk" in roles else None
-    base = _bpe(
-        entries,
-        merges_by_score(entries, scores, usable),
-        unk_token=unknown,
-        fuse_unk=True,
-        byte_fallback=True,
-    )
+    base = _bpe(entries, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     scheme = "first" if _prefix_blank(metadata) else "never"
     base.pre_tokenizer = Metaspace(replacement=pieces.BLANK, prepend_scheme=scheme, split=False)
     return base
@@ -185,9 +159,8 @@ def merges_by_score(
     """The merges that SentencePiece's scores imply, best first.
 
     SentencePiece joins the neighbours whose union scores highest, the leftmost of equals. As
-    merges: every way to cut a usable entry into two entries, ordered by its score and then by the
-    lengths, longest first, as transformers orders them. Control tokens are not usable: text must
-    never merge into one.
+    merges: every way to cut a usable entry (no control token) into two, ordered by its score and
+    then by the lengths, longest first, as transformers orders them.
     """
     known = {entry: i for i, entry in enumerate(entries) if usable[i]}
     found = []
@@ -206,13 +179,6 @@ def _bpe(entries: Sequence[str], merges: list[tuple[str, str]], **options: Any) 
         return Tokenizer(BPE(vocab=vocab, merges=merges, **options))
     except Exception as error:  # the library raises bare Exception and panics
         raise ModelError(f"the file's tokenizer is damaged: {error}") from error
-
-
-def _adds_bos(metadata: Mapping[str, Any], kind: str) -> bool:
-    stated = metadata.get("tokenizer.ggml.add_bos_token")
-    if stated is not None:
-        return bool(stated)
-    return kind == "llama" or metadata.get("tokenizer.ggml.pre") in splits.WHOLE_WORDS_AND_BOS
 
 
 def _prefix_blank(metadata: Mapping[str, Any]) -> bool:

@@ -24,16 +24,17 @@ def from_folder(folder: Path, metadata: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary of a folder. `metadata` is its ModelFile's. Raises ModelError."""
     base = _read(folder / "tokenizer.json")
     config = metadata.get("tokenizer_config") or {}
-    named = _named(config, base)
-    tokens = _added(base, config, named)
+    ids: dict[str, int] = base.get_vocab(with_added_tokens=True)
+    named = _named(config, ids)
+    tokens = _added(base, config, named, ids)
     spell, strips = _spelling(base)
-    bos = _number(base, named.get("bos_token"))
-    eos = _number(base, named.get("eos_token"))
-    given = {*_stated_ends(metadata, base.get_vocab_size()), *([] if eos is None else [eos])}
+    roles = {name: ids[text] for name, text in named.items()}
+    bos, eos = roles.get("bos_token"), roles.get("eos_token")
+    given = [*_stated_ends(metadata, len(ids)), *(() if eos is None else (eos,))]
     return Vocabulary(
         base=base,
         tokens=tokens,
-        entries=_entries(base),
+        entries=_entries(ids),
         spell=spell,
         begins=_begins(base, config, bos),
         bos=bos,
@@ -61,19 +62,14 @@ def _text(value: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _named(config: Mapping[str, Any], base: Tokenizer) -> dict[str, str]:
+def _named(config: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, str]:
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     found = {name: _text(config.get(name)) for name in names}
-    return {name: text for name, text in found.items() if text and _number(base, text) is not None}
-
-
-def _number(base: Tokenizer, text: str | None) -> int | None:
-    found: int | None = None if text is None else base.token_to_id(text)
-    return found
+    return {name: text for name, text in found.items() if text and text in ids}
 
 
 def _added(
-    base: Tokenizer, config: Mapping[str, Any], named: Mapping[str, str]
+    base: Tokenizer, config: Mapping[str, Any], named: Mapping[str, str], ids: Mapping[str, int]
 ) -> dict[int, AddedToken]:
     """The added tokens. Those that the configuration gives a role are control tokens too."""
     lists = ("additional_special_tokens", "extra_special_tokens")
@@ -83,16 +79,13 @@ def _added(
     for token in tokens.values():
         token.special = token.special or token.content in control
     for text in named.values():
-        number = _number(base, text)
-        if number is not None:
-            tokens.setdefault(number, AddedToken(text, normalized=False, special=True))
+        tokens.setdefault(ids[text], AddedToken(text, normalized=False, special=True))
     return tokens
 
 
-def _entries(base: Tokenizer) -> list[str | None]:
-    vocab = base.get_vocab(with_added_tokens=True)
-    entries: list[str | None] = [None] * (max(vocab.values(), default=-1) + 1)
-    for text, number in vocab.items():
+def _entries(ids: Mapping[str, int]) -> list[str | None]:
+    entries: list[str | None] = [None] * (max(ids.values(), default=-1) + 1)
+    for text, number in ids.items():
         entries[number] = text
     return entries
 
