@@ -306,7 +306,7 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "closing does not cancel",
-                "            self._engine.cancel(self._request_id)\n",
+                "            self._engine.cancel(self._request_id, finish)\n",
                 "            pass\n",
             ),
         ],
