@@ -86,11 +86,12 @@ def quantised(x: Tensor, kind: Format) -> tuple[Doubles, Doubles]:
         return x.double().numpy(), np.zeros(x.shape)
     blocks = x.numpy().reshape(x.shape[0], -1, kind.block)
     most = np.abs(blocks).max(axis=2, keepdims=True)
-    inverse = np.where(most > 0, np.float32(127) / np.maximum(most, 1e-30), np.float32(0))
-    q = np.rint(blocks * inverse)
-    d = (most / np.float32(127)).astype(np.float64)
-    half = np.broadcast_to(d * 0.5001, blocks.shape)
-    return (q.astype(np.float64) * d).reshape(x.shape), half.reshape(x.shape)
+    inverse = np.where(most > 0, np.float32(32512) / np.maximum(most, 1e-30), np.float32(0))
+    q = np.rint(blocks * inverse).astype(np.int64)
+    raised = q % 256 == 128  # a low byte of -128 is not used
+    d = (most / np.float32(32512)).astype(np.float64)
+    error = d * (0.51 + raised)  # half a step, and what float32 adds to 16 bits
+    return ((q + raised) * d).reshape(x.shape), error.reshape(x.shape)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -111,7 +112,7 @@ def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     # The same activations: only float32 rounding is left.
     scale = np.abs(seen) @ np.abs(w).T
     assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * scale + 1e-30)
-    # The true activations: each is wrong by half a step at most.
+    # The true activations: each is wrong by half a step, few by one and a half.
     assert np.all(np.abs(got - x.double().numpy() @ w.T) <= error @ np.abs(w).T + 3e-6 * scale)
 
 

@@ -12,7 +12,7 @@ namespace strata {
 namespace {
 
 constexpr int kTokens = 256;     // of a block
-constexpr int kRows = Activations::kTokens;
+constexpr int kRows = 32;        // whose part of a sum a thread holds at a time
 constexpr int kQueries = 48;     // of a tile: enough to pay for widening its keys
 constexpr float kLog2e = 1.44269504f;
 
@@ -49,14 +49,13 @@ struct Attention::Work {
   void take_own(Carver& carver, const AttentionWeights& w, int rows, int id, int threads) {
     size_t sums = line(static_cast<size_t>(rows) * sums_stride(w.head_dim));
     const int columns = std::max(in_tiles, out_tiles) * tile_rows();
-    size_t product_floats = line(Activations::product_floats(columns, tokens));
     size_t single = line(std::max<size_t>({static_cast<size_t>(columns) * kRows,
                                            static_cast<size_t>(w.o.n),
                                            static_cast<size_t>(w.head_dim)}));
     size_t queries_floats = line(static_cast<size_t>(rows) * w.head_dim);
     size_t row_floats = line(rows);
     size_t attend_floats = line(attend_scratch(rows, w.head_dim));
-    size_t each = product_floats + single + queries_floats + 2 * sums + 5 * row_floats + attend_floats;
+    size_t each = single + queries_floats + 2 * sums + 5 * row_floats + attend_floats;
     float* all = carver.take<float>(each * threads);
     if (!all) return;
     float* next = all + each * id;
@@ -65,7 +64,6 @@ struct Attention::Work {
       next += floats;
       return piece;
     };
-    products = take(product_floats);
     own = take(single);
     queries = take(queries_floats);
     running = {take(sums), take(row_floats), take(row_floats)};
@@ -87,7 +85,6 @@ struct Attention::Work {
   Sums partial;                // of every segment, where they are split
 
   // The thread's own.
-  float* products = nullptr;
   float* own = nullptr;        // one row, or a part of a sum
   float* queries = nullptr;
   int* seen = nullptr;
@@ -137,7 +134,7 @@ void Attention::block(Member& member, const Work& work) const {
   share_after_rows(member, work.tokens, requantise, slice_count(o, work.out_tiles), [&](int task) {
     Slice slice = slice_at(o, work.out_tiles, task);
     for (int row = 0; row < work.tokens; row += kRows)
-      work.mixed_in.add(slice, row, std::min(kRows, work.tokens - row), work.products, work.own,
+      work.mixed_in.add(slice, row, std::min(kRows, work.tokens - row), work.own,
                         x + static_cast<size_t>(row) * o.n + slice.first, o.n);
   });
 }
@@ -162,7 +159,7 @@ void Attention::project(Member& member, const Work& work) const {
     while (task >= counts[i]) task -= counts[i++];
     Slice slice = slice_at(*parts[i], work.in_tiles, task);
     float* y = work.projected + offsets[i] + slice.first;
-    work.in.multiply(slice, 0, work.tokens, work.products, y, work.stride);
+    work.in.multiply(slice, 0, work.tokens, y, work.stride);
   });
 }
 

@@ -18,15 +18,13 @@ struct HeadWork {
   HeadWork(const Linear& weight, Carver& carver, int tokens, int id, int threads)
       : tiles(slice_tiles(weight, tiles_of(weight), threads)),
         in(carver, tokens, id, threads, {&weight}) {
-    size_t floats = std::max<size_t>(
-        weight.k, Activations::product_floats(tiles * tile_rows(), tokens));
-    floats = (floats + 15) / 16 * 16;
+    size_t floats = (static_cast<size_t>(weight.k) + 15) / 16 * 16;
     float* all = carver.take<float>(floats * threads);
     own = all ? all + floats * id : nullptr;
   }
   int tiles;  // of a slice
   Activations in;
-  float* own;  // the thread's: a normed row, or products
+  float* own;  // the thread's normed row
 };
 
 }  // namespace
@@ -66,7 +64,7 @@ void Head::run(Member& member, const Step& step, std::byte* scratch) const {
     float* logits = step.logits + static_cast<size_t>(first) * weight.n;
     share_after_rows(member, tokens, norm, slice_count(weight, work.tiles), [&](int task) {
       Slice slice = slice_at(weight, work.tiles, task);
-      work.in.multiply(slice, 0, tokens, work.own, logits + slice.first, weight.n);
+      work.in.multiply(slice, 0, tokens, logits + slice.first, weight.n);
     });
   }
 }

@@ -62,21 +62,25 @@ constexpr size_t tile_bytes(int format, int k, int rows) {
   return size_t(k) * rows * (format == F32 ? 4 : 2);
 }
 
-// One block of activations: q = round(x / d), d = max |x| / 127.
+// One block of activations: x is d times q = 256 coarse + rest, with d = max |x| / 32512.
+// rest is never -128: the negative of a byte must be a byte.
 struct Act32 {
-  int8_t q[32];
+  int8_t coarse[32];
+  int8_t rest[32];
   float d;
   float ds;       // d times the sum of q
   int32_t neg8;   // -8 times the sum of q: what an offset of 8 adds to an integer product
 };
-static_assert(sizeof(Act32) == 44);
+static_assert(sizeof(Act32) == 76);
 
+// The sums of coarse, then those of rest.
 struct Act256 {
-  int8_t q[256];
+  int8_t coarse[256];
+  int8_t rest[256];
   float d;
-  int16_t sum32[8];
-  int16_t sum16[16];
+  int16_t sum32[2][8];
+  int16_t sum16[2][16];
 };
-static_assert(sizeof(Act256) == 308);
+static_assert(sizeof(Act256) == 612);
 
 }  // namespace strata

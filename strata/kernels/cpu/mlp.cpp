@@ -10,7 +10,7 @@ namespace strata {
 
 namespace {
 constexpr int kTokens = 256;  // of a block
-constexpr int kRows = Activations::kTokens;
+constexpr int kRows = 32;     // whose part of a sum a thread holds at a time
 }  // namespace
 
 struct Mlp::Work {
@@ -22,20 +22,16 @@ struct Mlp::Work {
         inner(carver, tokens, id, threads, {&w.down}),
         gated(carver.take<float>(static_cast<size_t>(tokens) * w.gate.n)) {
     size_t columns = static_cast<size_t>(std::max(wide_tiles, down_tiles)) * tile_rows();
-    size_t own_floats = std::max<size_t>(columns * std::min(tokens, kRows), w.gate.k);
-    own_floats = (own_floats + 15) / 16 * 16;
-    size_t floats = own_floats + Activations::product_floats(static_cast<int>(columns), tokens);
+    size_t floats = std::max<size_t>(columns * std::min(tokens, kRows), w.gate.k);
     floats = (floats + 15) / 16 * 16;
     float* all = carver.take<float>(floats * threads);
     own = all ? all + floats * id : nullptr;
-    products = own ? own + own_floats : nullptr;
   }
   int tokens;
   int wide_tiles, down_tiles;  // of a slice
   Activations in, inner;
   float* gated;  // [tokens, gate.n]
   float* own;    // the thread's: a normed row, or its part of a sum
-  float* products;  // the thread's
 };
 
 size_t Mlp::scratch(const Step& step, int threads) const {
@@ -68,8 +64,8 @@ void Mlp::block(Member& member, float* x, const Work& work) const {
     for (int row = 0; row < tokens; row += kRows) {
       int rows = std::min(kRows, tokens - row);
       float* gated = work.gated + static_cast<size_t>(row) * inner + gate.first;
-      work.in.multiply(gate, row, rows, work.products, gated, inner);
-      work.in.multiply(up, row, rows, work.products, work.own, columns);
+      work.in.multiply(gate, row, rows, gated, inner);
+      work.in.multiply(up, row, rows, work.own, columns);
       for (int r = 0; r < rows; ++r)
         kernels.silu_mul(gated + static_cast<size_t>(r) * inner, work.own + r * columns, columns);
     }
@@ -80,7 +76,7 @@ void Mlp::block(Member& member, float* x, const Work& work) const {
   share_after_rows(member, tokens, requantise, slice_count(w.down, work.down_tiles), [&](int task) {
     Slice down = slice_at(w.down, work.down_tiles, task);
     for (int row = 0; row < tokens; row += kRows)
-      work.inner.add(down, row, std::min(kRows, tokens - row), work.products, work.own,
+      work.inner.add(down, row, std::min(kRows, tokens - row), work.own,
                      x + static_cast<size_t>(row) * hidden + down.first, hidden);
   });
 }

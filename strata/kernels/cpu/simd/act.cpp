@@ -1,4 +1,4 @@
-// Activations to int8, in plain C++ that every compiler vectorises and that gives
+// Activations to 16 bits, in plain C++ that every compiler vectorises and that gives
 // the same bits everywhere: the maximum is taken of the bit patterns, and adding
 // 1.5 * 2^23 rounds to the nearest integer, ties to even.
 #include "layout.h"
@@ -9,7 +9,8 @@ namespace strata::STRATA_ISA {
 namespace {
 
 constexpr float kRound = 12582912.0f;
-// Below this 127 / max would overflow; such a block counts as zeros.
+constexpr float kMost = 32512.0f;  // 256 * 127: the coarse byte is 127 at most
+// Below this kMost / max would overflow; such a block counts as zeros.
 constexpr float kTiny = 1e-30f;
 
 template <int n>
@@ -25,13 +26,19 @@ inline float max_abs(const float* x) {
   return value;
 }
 
+// q = 256 coarse + rest. The rest -128 is raised by one, so that its negative is a byte:
+// AVX2 moves the sign of a weight to the activation.
 template <int n>
-inline void round_all(const float* x, float inverse, int8_t* q) {
+inline void round_all(const float* x, float inverse, int8_t* coarse, int8_t* rest) {
   float shifted[n];
   int32_t bits[n];
   for (int i = 0; i < n; ++i) shifted[i] = x[i] * inverse + kRound;
   std::memcpy(bits, shifted, sizeof bits);
-  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>(bits[i]);
+  for (int i = 0; i < n; ++i) {
+    const int32_t q = bits[i] + ((bits[i] & 255) == 128);
+    rest[i] = static_cast<int8_t>(q);
+    coarse[i] = static_cast<int8_t>((q + 128) >> 8);
+  }
 }
 
 template <int n>
@@ -44,9 +51,9 @@ inline int sum_of(const int8_t* q) {
 void quantise_32(const float* x, int blocks, Act32* out) {
   for (int b = 0; b < blocks; ++b, x += 32) {
     const float most = max_abs<32>(x);
-    round_all<32>(x, most < kTiny ? 0.0f : 127.0f / most, out[b].q);
-    const int sum = sum_of<32>(out[b].q);
-    out[b].d = most / 127.0f;
+    round_all<32>(x, most < kTiny ? 0.0f : kMost / most, out[b].coarse, out[b].rest);
+    const int sum = 256 * sum_of<32>(out[b].coarse) + sum_of<32>(out[b].rest);
+    out[b].d = most / kMost;
     out[b].ds = out[b].d * static_cast<float>(sum);
     out[b].neg8 = -8 * sum;
   }
@@ -55,10 +62,14 @@ void quantise_32(const float* x, int blocks, Act32* out) {
 void quantise_256(const float* x, int blocks, Act256* out) {
   for (int b = 0; b < blocks; ++b, x += 256) {
     const float most = max_abs<256>(x);
-    round_all<256>(x, most < kTiny ? 0.0f : 127.0f / most, out[b].q);
-    out[b].d = most / 127.0f;
-    for (int i = 0; i < 16; ++i) out[b].sum16[i] = sum_of<16>(out[b].q + 16 * i);
-    for (int i = 0; i < 8; ++i) out[b].sum32[i] = out[b].sum16[2 * i] + out[b].sum16[2 * i + 1];
+    round_all<256>(x, most < kTiny ? 0.0f : kMost / most, out[b].coarse, out[b].rest);
+    out[b].d = most / kMost;
+    for (int part = 0; part < 2; ++part) {
+      const int8_t* q = part ? out[b].rest : out[b].coarse;
+      int16_t* sum16 = out[b].sum16[part];
+      for (int i = 0; i < 16; ++i) sum16[i] = sum_of<16>(q + 16 * i);
+      for (int i = 0; i < 8; ++i) out[b].sum32[part][i] = sum16[2 * i] + sum16[2 * i + 1];
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
 //
-// Per block, row and output: an exact integer sum i, then
+// Per block, row and output: an exact integer sum i of the 16-bit activations, then
 //   y = fma(i * d_x, d_w, y)    and with minima    y = fma(d_x * sum(x), m, y).
+// i < 2^28 (32 products of 2^8 and 2^15), so it is summed byte by byte in int32.
 #include "layout.h"
 #include "simd/matmul.h"
 
@@ -55,15 +56,18 @@ STRATA_INLINE Two load_two(const uint8_t* units) {
 // One quarter of a block's products, for all rows of a patch.
 template <class Kind, int p, int MR>
 STRATA_INLINE void quarter(const uint8_t* units, const uint8_t* const (&rows)[MR], size_t at,
-                           Dot<Kind::kBits> (&dot)[MR]) {
+                           PairDot<Kind::kBits> (&dot)[MR]) {
   constexpr int first = Kind::kBits == 8 ? 8 * p : 4 * p;
   constexpr int second = Kind::kBits == 8 ? 8 * p + 4 : 4 * p + 16;
   const Two w = load_two<Kind, p>(units);
+  constexpr int rest = offsetof(Act32, rest);
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    dot[m].step(2 * p, w.first, x_all(rows[m] + at + first));
+    const uint8_t* x = rows[m] + at + first;
+    dot[m].step(2 * p, w.first, x_all(x), x_all(x + rest));
   }
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    dot[m].step(2 * p + 1, w.second, x_all(rows[m] + at + second));
+    const uint8_t* x = rows[m] + at + second;
+    dot[m].step(2 * p + 1, w.second, x_all(x), x_all(x + rest));
   }
 }
 
@@ -78,7 +82,7 @@ template <class Kind, int MR>
 STRATA_INLINE void block(const uint8_t* header, const uint8_t* units,
                          const uint8_t* const (&rows)[MR], size_t at, F (&acc)[1][MR]) {
   constexpr bool has_offset = Kind::kOffset >= 0;
-  Dot<Kind::kBits> dot[MR];
+  PairDot<Kind::kBits> dot[MR];
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
     const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at));
     dot[m].start(has_offset ? &neg : nullptr);
@@ -103,7 +107,7 @@ STRATA_INLINE void block(const uint8_t* header, const uint8_t* units,
 // tiles at once halved the speed of one row: nothing fetched the second one's start.)
 template <class Kind>
 struct Kernel32 {
-  static constexpr int kMaxRows = kPatchRows;
+  static constexpr int kMaxRows = kPatch32;
   static constexpr int tiles_at(int) { return 1; }
 
   template <int MR, int NT>

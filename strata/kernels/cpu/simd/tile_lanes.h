@@ -1,16 +1,19 @@
 // The lanes of the instruction set being compiled for; each file provides the same
 // names in namespace STRATA_ISA. One lane per output row of a tile.
 //
-//   kRows          lanes; kPatchRows: rows of activations that the registers take at once;
-//                  kOffsetQ8: Q8_0 weights are stored plus 128
+//   kRows          lanes; kOffsetQ8: Q8_0 weights are stored plus 128
+//   kPatchRows     rows of float activations that the registers take at once;
+//                  kPatch32, kPatch256: of 16-bit ones, in blocks of 32 and of 256;
+//                  kAtOnce: of these, those whose dots with a sub-block are in registers
 //   F              one float per lane     I  one int32 per lane
 //   U              a unit of weights: four bytes per lane
-//   X              four activations, the same in every lane
+//   X              four activations, the same in every lane, in a register or in memory
 //   P              two int16 per lane     S  what an integer sum is multiplied by
-//   Dot<bits>      products of units summed over a block of eight units:
-//                  start(neg), step(0 .. 7, u, x), sum(neg); weights unsigned, of so
-//                  many bits (8: as stored); neg is added once, null for nothing
-//   ScaledDot<bits, steps>   the same over `steps` units, then add_to(total, s)
+//   PairDot<bits>  products of units with 256 coarse + rest, summed over a block of eight
+//                  units: start(neg), step(0 .. 7, u, coarse, rest), sum(neg); weights
+//                  unsigned, of so many bits (8: as stored); neg is added once, null for
+//                  nothing
+//   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s)
 //
 // KEEP pins a value into a register: without it the compiler reorders integer sums
 // into trees that spill.

@@ -12,6 +12,9 @@ namespace strata::avx2 {
 
 inline constexpr int kRows = 8;
 inline constexpr int kPatchRows = 4;
+inline constexpr int kPatch32 = 4;
+inline constexpr int kPatch256 = 4;
+inline constexpr int kAtOnce = 2;
 inline constexpr bool kOffsetQ8 = false;
 using F = __m256;
 using I = __m256i;
@@ -79,17 +82,26 @@ STRATA_INLINE X x_all(const void* p) {
 constexpr int run_of(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
 STRATA_INLINE I pair_sums(I halves) { return _mm256_madd_epi16(halves, _mm256_set1_epi16(1)); }
 
+// The same for both bytes: 256 times the pair sums of high, plus those of low.
+STRATA_INLINE I pair_sums(I high, I low) {
+  return _mm256_add_epi32(_mm256_madd_epi16(high, _mm256_set1_epi16(256)), pair_sums(low));
+}
+
 template <int bits>
-struct Dot {
-  I total, half;
+struct PairDot {
+  I total, high, low;
   STRATA_INLINE void start(const I*) {}
-  STRATA_INLINE void step(int at, U u, X x) {
+  STRATA_INLINE void step(int at, U u, X coarse, X rest) {
     constexpr int run = run_of(bits);
-    const I products = _mm256_maddubs_epi16(u, x);
-    half = at % run == 0 ? products : _mm256_add_epi16(half, products);
-    KEEP(half);
+    const I products = _mm256_maddubs_epi16(u, coarse);
+    high = at % run == 0 ? products : _mm256_add_epi16(high, products);
+    KEEP(high);
+    const I rests = _mm256_maddubs_epi16(u, rest);
+    low = at % run == 0 ? rests : _mm256_add_epi16(low, rests);
+    KEEP(low);
     if (at % run == run - 1) {
-      total = at < run ? pair_sums(half) : _mm256_add_epi32(total, pair_sums(half));
+      const I sums = pair_sums(high, low);
+      total = at < run ? sums : _mm256_add_epi32(total, sums);
     }
   }
   STRATA_INLINE I sum(const I* neg) const { return neg ? _mm256_add_epi32(total, *neg) : total; }
@@ -97,12 +109,13 @@ struct Dot {
 
 // Signed weights: |w| times x with w's sign; |w| <= 128, so a pair fits int16.
 template <>
-struct Dot<8> {
+struct PairDot<8> {
   I total;
   STRATA_INLINE void start(const I*) {}
-  STRATA_INLINE void step(int at, U u, X x) {
-    const I part =
-        pair_sums(_mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)));
+  STRATA_INLINE void step(int at, U u, X coarse, X rest) {
+    const U size = _mm256_abs_epi8(u);
+    const I part = pair_sums(_mm256_maddubs_epi16(size, _mm256_sign_epi8(coarse, u)),
+                             _mm256_maddubs_epi16(size, _mm256_sign_epi8(rest, u)));
     total = at == 0 ? part : _mm256_add_epi32(total, part);
     KEEP(total);
   }

@@ -8,11 +8,15 @@ namespace strata::avx512 {
 
 inline constexpr int kRows = 16;
 inline constexpr int kPatchRows = 8;
+inline constexpr int kPatch32 = 8;
+inline constexpr int kPatch256 = 8;
+inline constexpr int kAtOnce = 2;
 inline constexpr bool kOffsetQ8 = true;
 using F = __m512;
 using I = __m512i;
 using U = __m512i;
-using X = __m512i;
+using Four = int32_t __attribute__((may_alias, aligned(1)));
+using X = const Four*;  // the instructions that take it broadcast it from memory
 using P = __m512i;
 using S = __m512i;
 
@@ -63,21 +67,29 @@ STRATA_INLINE U u_two(U low, U bits) {
                            : _mm512_srli_epi16(bits, pair < 2 ? 0 : 2 * pair - 4);
   return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(48), 0xf8);
 }
-STRATA_INLINE X x_all(const void* p) {
-  int32_t four;
-  std::memcpy(&four, p, 4);
-  return _mm512_set1_epi32(four);
+STRATA_INLINE X x_all(const void* p) { return static_cast<X>(p); }
+
+// total + products, the activations being broadcast by the instruction itself: GCC 12
+// gives each intrinsic a broadcast of its own and up to two moves.
+STRATA_INLINE I add_products(I total, U u, X x) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(total) : "v"(u), "m"(*x));
+  return total;
 }
 
 template <int bits>
-struct Dot {
-  I total;
-  STRATA_INLINE void start(const I* neg) { total = neg ? *neg : i_zero(); }
-  STRATA_INLINE void step(int, U u, X x) {
-    total = _mm512_dpbusd_epi32(total, u, x);
-    KEEP(total);
+struct PairDot {
+  I high, low;
+  STRATA_INLINE void start(const I* neg) {
+    high = i_zero();
+    low = neg ? *neg : i_zero();
   }
-  STRATA_INLINE I sum(const I*) const { return total; }
+  STRATA_INLINE void step(int, U u, X coarse, X rest) {
+    high = add_products(high, u, coarse);
+    low = add_products(low, u, rest);
+  }
+  STRATA_INLINE I sum(const I*) const {
+    return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+  }
 };
 
 STRATA_INLINE P p_unsigned(const uint8_t* p) {
@@ -93,14 +105,16 @@ template <int which>
 STRATA_INLINE S s_of(P pair) {
   return _mm512_srai_epi32(which ? pair : _mm512_slli_epi32(pair, 16), 16);
 }
-STRATA_INLINE I p_dot(I total, P pair, X two) { return _mm512_dpwssd_epi32(total, pair, two); }
+STRATA_INLINE I p_dot(I total, P pair, X two) {
+  asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(total) : "v"(pair), "m"(*two));
+  return total;
+}
 
 template <int bits, int steps>
 struct ScaledDot {
   I part;
   STRATA_INLINE void step(int at, U u, X x) {
-    part = _mm512_dpbusd_epi32(at == 0 ? i_zero() : part, u, x);
-    KEEP(part);
+    part = add_products(at == 0 ? i_zero() : part, u, x);
   }
   STRATA_INLINE void add_to(I& total, S s) const {
     total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));

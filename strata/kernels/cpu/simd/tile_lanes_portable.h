@@ -9,6 +9,9 @@ namespace strata::portable {
 
 inline constexpr int kRows = 8;
 inline constexpr int kPatchRows = 1;
+inline constexpr int kPatch32 = 1;
+inline constexpr int kPatch256 = 1;
+inline constexpr int kAtOnce = 1;
 inline constexpr bool kOffsetQ8 = false;
 
 struct F { float v[8]; };
@@ -83,11 +86,21 @@ STRATA_INLINE void add_products(I& total, const U& u, const X& x) {
 }
 
 template <int bits>
-struct Dot {
-  I total;
-  STRATA_INLINE void start(const I* neg) { total = neg && bits < 8 ? *neg : i_zero(); }
-  STRATA_INLINE void step(int, const U& u, const X& x) { add_products<bits == 8>(total, u, x); }
-  STRATA_INLINE I sum(const I*) const { return total; }
+struct PairDot {
+  I high, low;
+  STRATA_INLINE void start(const I* neg) {
+    high = i_zero();
+    low = neg && bits < 8 ? *neg : i_zero();
+  }
+  STRATA_INLINE void step(int, const U& u, const X& coarse, const X& rest) {
+    add_products<bits == 8>(high, u, coarse);
+    add_products<bits == 8>(low, u, rest);
+  }
+  STRATA_INLINE I sum(const I*) const {
+    I i = low;
+    EACH i.v[r] += high.v[r] * 256;
+    return i;
+  }
 };
 
 STRATA_INLINE P p_unsigned(const uint8_t* p) {
