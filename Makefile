@@ -14,7 +14,7 @@ help:
 	@echo "make serve   set up, fetch the default model, serve on 127.0.0.1:8080"
 	@echo "make test    set up, check style and types, run every test"
 	@echo "make lint    style and types only     make unit    tests only"
-	@echo "make bench   compare with llama.cpp   make soak    2,000 random requests"
+	@echo "make bench   compare with llama.cpp   make soak    2,000 random requests, long property tests, all injected bugs"
 	@echo "make clean   remove the virtual environment and all build output"
 
 serve: $(VENV)/.installed
@@ -36,8 +36,10 @@ unit: $(VENV)/.tested
 bench: $(VENV)/.installed
 	@$(VENV)/bin/python bench/compare_llama.py $(ARGS)
 
-soak: $(VENV)/.installed
+soak: $(VENV)/.tested
 	@$(VENV)/bin/python bench/soak.py $(ARGS)
+	@$(VENV)/bin/python -m pytest tests/props --props-scale=10 --timeout=3000
+	@$(VENV)/bin/python tests/mutate.py
 
 $(VENV)/bin/python:
 	@echo "==> Making a virtual environment in $(VENV)"

@@ -88,6 +88,7 @@ class Scheduler:
         """
         if sequence.status is Status.QUEUED:
             self.queue.remove(sequence)
+            self._cache.forget(sequence)
         elif sequence.status is Status.PARKED:
             del self.parked[sequence.id]
             self._cache.forget(sequence)
