@@ -128,8 +128,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "a cancelled parked request stays in the cache's list",
-                "            del self.parked[sequence.id]\n            self._cache.forget(sequence)\n",
-                "            del self.parked[sequence.id]\n",
+                "del self.parked[sequence.id]\n            self._cache.forget(sequence)\n",
+                "del self.parked[sequence.id]\n",
             ),
             (
                 "the logits of a scored prompt are not bounded",
