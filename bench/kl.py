@@ -61,7 +61,7 @@ class Strata:
                 state_slots=np.asarray([-1], dtype=np.int32),
                 sample=np.asarray(sample, dtype=np.int32),
             )
-        ).clone()
+        ).logits.clone()
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         return self.step(tokens, 0, range(len(tokens)))

@@ -224,7 +224,7 @@ class MemoryField:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str  # "float32", "float16", "bfloat16", "uint8"
+    dtype: str  # "float32", "float16", "bfloat16", "int32", "uint8"
 
 
 @dataclass(frozen=True, slots=True)

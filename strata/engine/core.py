@@ -115,17 +115,17 @@ class Core:
         decoding = sum(grant.sequence.todo == 1 for grant in grants)
         reading = sum(grant.count for grant in grants) - decoding
         try:
-            rows, logits = self._run(grants)
+            rows, logits, captured = self._run(grants)
         except Exception as error:  # whatever the model raises, others must be served
             _log.exception("a step of %d rows failed", len(grants))
             message = f"computing this answer failed ({type(error).__name__})"
             told.extend(self._fail(g.sequence, message, 500, keep=False) for g in grants)
             return told
-        told.extend(self._settle(rows, logits))
+        told.extend(self._settle(rows, logits, captured))
         self._count(decoding, reading, self.clocks.now() - begun)
         return told
 
-    def _run(self, grants: list[Grant]) -> tuple[list[Row], Logits]:
+    def _run(self, grants: list[Grant]) -> tuple[list[Row], Logits, frozenset[Capture]]:
         """Build the plan and run it. Changes nothing but bytes that nobody may read yet."""
         rows: list[Row] = []
         wanted = 0
@@ -142,9 +142,9 @@ class Core:
             block=self.runner.block,
             captures=tuple(capture for row in rows for capture in row.captures),
         )
-        return rows, self.runner.run(plan)
+        return rows, *self.runner.run(plan)
 
-    def _settle(self, rows: list[Row], logits: Logits) -> list[Told]:
+    def _settle(self, rows: list[Row], logits: Logits, captured: frozenset[Capture]) -> list[Told]:
         """Choose, commit and tell, once the step's bytes exist."""
         told: list[Told] = []
         choices = self._choose(rows, logits)
@@ -157,7 +157,7 @@ class Core:
                 message = "the model gave no usable probabilities for this answer"
                 told.append(self._fail(sequence, message, 500, keep=False))
                 continue
-            self._commit(row)
+            self._commit(row, captured)
             if isinstance(choice, Choice):
                 self._append(sequence, choice, now, told)
             elif row.complete:  # a prompt that only wanted to be read
@@ -196,11 +196,12 @@ class Core:
                     return error
         return None
 
-    def _commit(self, row: Row) -> None:
+    def _commit(self, row: Row, captured: frozenset[Capture]) -> None:
         grant, sequence = row.grant, row.grant.sequence
         assert sequence.lease is not None
         sequence.computed_len = end = grant.start + grant.count
-        self.runner.copy(self.cache.commit(sequence.lease, end, row.captures))
+        written = [capture for capture in row.captures if capture in captured]
+        self.runner.copy(self.cache.commit(sequence.lease, end, written))
         if sequence.times.first is None:
             sequence.read_tokens += grant.count
         if grant.count > 1 or grant.start < sequence.prompt_len:

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
-from strata.types import Copy, ForwardPlan, LayerMemory, PageCopy
+from strata.types import Capture, Copy, ForwardPlan, LayerMemory, PageCopy
 
 Logits = npt.NDArray[np.float32]
 
@@ -32,8 +32,8 @@ class Model(Protocol):
     def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
         """Work on these arenas from now on; their bytes do not move."""
 
-    def forward(self, plan: ForwardPlan) -> torch.Tensor:
-        """Run one step: logits float32 [m, vocab] of the tokens in `plan.sample`."""
+    def forward(self, plan: ForwardPlan) -> StepResult:
+        """Run one step: logits of the tokens in `plan.sample`, and the captures written."""
 
 
 class Runner:
@@ -51,12 +51,14 @@ class Runner:
         self.states = SlotArena(states, state_bytes, device) if state_bytes else None
         model.bind(self.pages, self.states, block)
 
-    def run(self, plan: ForwardPlan) -> Logits:
-        """One step. Logits float32 [m, vocab] on the host, valid until the next call."""
-        logits = self.model.forward(plan)
-        assert logits.shape[0] == plan.sample.shape[0]
-        array: Logits = logits.detach().cpu().numpy()
-        return array
+    def run(self, plan: ForwardPlan) -> tuple[Logits, frozenset[Capture]]:
+        """One step. Logits float32 [m, vocab] on the host, valid until the next call, and those
+        of the plan's captures that were really written.
+        """
+        result = self.model.forward(plan)
+        assert result.logits.shape[0] == plan.sample.shape[0]
+        array: Logits = result.logits.detach().cpu().numpy()
+        return array, frozenset(result.captured)
 
     def copy(self, copies: Iterable[Copy]) -> None:
         """Carry copies out, at once and in order.

@@ -11,11 +11,11 @@ import importlib.util
 
 import torch
 
-from strata.kernels.program import Kernels, Op, Program
+from strata.kernels.program import Fields, Kernels, Op, Program, StepResult
 from strata.kernels.reference import ReferenceKernels
 from strata.types import Backend, ConfigError
 
-__all__ = ["Kernels", "Op", "Program", "choose"]
+__all__ = ["Fields", "Kernels", "Op", "Program", "StepResult", "choose"]
 
 
 def choose(mode: Backend, device: str, threads: int, isa: str | None = None) -> Kernels:

@@ -41,9 +41,12 @@ class Program:
         row_starts: Ints,
         page_table: Ints,
         write_slots: Ints,
+        state_slots: Ints,
+        captures: Ints,
         sample: Ints,
         logits: int,
-    ) -> None: ...
+    ) -> Sequence[bool]:
+        """captures int32 [c, 3]: row, offset, slot. For each, whether every op wrote it."""
 
 def embed(format: int, table: int, rows: int, width: int) -> Op: ...
 def attention(

@@ -9,27 +9,26 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from strata.kernels.norm import rms_norm
 from strata.kernels.quant import QTensor, dequantise_rows
+from strata.kernels.residual import Residual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadWeights:
-    """norm float32 [hidden]; weight [vocab, hidden]."""
+    """weight [vocab, hidden]. Nothing is added to the stream."""
 
-    norm: Tensor
-    eps: float
+    residual: Residual
     weight: QTensor
 
     def __post_init__(self) -> None:
-        assert self.norm.shape == (self.weight.cols,)
+        assert self.residual.hidden == self.weight.cols
 
 
-def embed(tokens: Tensor, table: QTensor) -> Tensor:
-    """Rows of the table for tokens int64 [n]: float32 [n, hidden]."""
-    return dequantise_rows(table, tokens)
+def embed(tokens: Tensor, table: QTensor, streams: int = 1) -> Tensor:
+    """Rows of the table for tokens int64 [n], repeated: float32 [n, streams * hidden]."""
+    return dequantise_rows(table, tokens).repeat(1, streams)
 
 
-def head(x: Tensor, weights: HeadWeights, weight: Tensor) -> Tensor:
-    """Logits [m, vocab] of x [m, hidden]; `weight` is the dequantised matrix."""
-    return rms_norm(x, weights.norm, weights.eps) @ weight.T
+def head(h: Tensor, weight: Tensor) -> Tensor:
+    """Logits [m, vocab] of h [m, hidden]; `weight` is the dequantised matrix."""
+    return h @ weight.T

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,9 @@ import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it share
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
-from strata.kernels.program import Op
+from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor
+from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.types import ConfigError, ForwardPlan, ModelError
 
@@ -78,19 +80,25 @@ class NativeProgram:
         self._vocab = ops[-1].vocab
         self._program = _cpu.program([op.op for op in ops], threads)
 
-    def run(self, plan: ForwardPlan) -> Tensor:
-        """One step: float32 logits [m, vocab]."""
+    def run(self, plan: ForwardPlan) -> StepResult:
+        """One step."""
+        captures = np.array(
+            [(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32
+        ).reshape(-1, 3)
         logits = torch.empty((plan.sample.shape[0], self._vocab), dtype=torch.float32)
-        self._program.run(
+        written = self._program.run(
             plan.tokens,
             plan.positions,
             plan.row_starts,
             plan.page_table,
             plan.write_slots,
+            plan.state_slots,
+            captures,
             plan.sample,
             logits.data_ptr(),
         )
-        return logits
+        done = [capture for capture, whole in zip(plan.captures, written, strict=True) if whole]
+        return StepResult(logits, tuple(done))
 
 
 class NativeKernels:
@@ -112,17 +120,17 @@ class NativeKernels:
         self._memory = PackedMemory()
         self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
 
-    def embed(self, table: QTensor) -> NativeOp:
+    def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
         """Token embeddings, read from the file's own bytes."""
         op = _cpu.embed(int(table.format), table.data.data_ptr(), table.rows, table.cols)
         return NativeOp(op, table.cols, (table.data,))
 
-    def attention(self, weights: AttentionWeights, k: Tensor, v: Tensor, block: int) -> NativeOp:
-        """Attention of one layer; k, v float16 [pages, kv_heads, block, head_dim].
+    def attention(self, weights: AttentionWeights, page: Fields, block: int) -> NativeOp:
+        """Attention of one layer; fields float16.
 
         ModelError for a head_dim that is no multiple of 8 or above 256.
         """
-        w = weights
+        w, k, v = weights, page["k"], page["v"]
         if w.head_dim % 8 or not 0 < w.head_dim <= MAX_HEAD_DIM:
             raise ModelError(
                 f"heads of {w.head_dim} dimensions are not supported by the native kernels "
@@ -135,7 +143,7 @@ class NativeKernels:
         linears = [
             self._linear(q, bias) for q, bias in zip((w.q, w.k, w.v, w.o), biases, strict=True)
         ]
-        norms = [_vector(norm) for norm in (w.norm, w.q_norm, w.k_norm)]
+        norms = [_vector(norm) for norm in (_pre_norm(w.residual), w.q_norm, w.k_norm)]
         op = _cpu.attention(
             _address(norms[0]),
             w.eps,
@@ -154,14 +162,14 @@ class NativeKernels:
     def mlp(self, weights: MlpWeights) -> NativeOp:
         """The gated feed-forward of one layer."""
         linears = [self._linear(q) for q in (weights.gate, weights.up, weights.down)]
-        norm = _vector(weights.norm)
-        op = _cpu.mlp(_address(norm), weights.eps, *linears)
+        norm = _vector(_pre_norm(weights.residual))
+        op = _cpu.mlp(_address(norm), weights.residual.eps, *linears)
         return NativeOp(op, weights.down.rows, (linears, norm))
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""
-        linear, norm = self._linear(weights.weight), _vector(weights.norm)
-        op = _cpu.head(_address(norm), weights.eps, linear)
+        linear, norm = self._linear(weights.weight), _vector(_pre_norm(weights.residual))
+        op = _cpu.head(_address(norm), weights.residual.eps, linear)
         return NativeOp(op, weights.weight.cols, (linear, norm), vocab=weights.weight.rows)
 
     def program(self, ops: Sequence[Op]) -> NativeProgram:
@@ -187,6 +195,11 @@ class NativeKernels:
         if key not in self._ropes:
             self._ropes[key] = _cpu.Rope(spec.frequencies.tolist(), spec.magnitude)
         return self._ropes[key]
+
+
+def _pre_norm(residual: Residual) -> Tensor:
+    assert isinstance(residual, PreNorm)
+    return residual.norm
 
 
 def _vector(x: Tensor | None) -> Tensor | None:

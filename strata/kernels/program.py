@@ -7,16 +7,22 @@ to `Kernels` and a file beside attention.py; nothing assumes which ops a program
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from strata.kernels.attention import AttentionWeights
+from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.moe import MoeWeights
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import QTensor
-from strata.types import ForwardPlan
+from strata.types import Capture, ForwardPlan
+
+Fields = Mapping[str, Tensor]  # name -> [slots, *shape]: views of the arenas of pages or states
 
 
 class Op(Protocol):
@@ -27,31 +33,55 @@ class Op(Protocol):
         """Floats of a token in the residual stream."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """logits float32 [m, vocab] of the plan's sampled tokens; `captured` are the captures that
+    every op with a state has written.
+    """
+
+    logits: Tensor
+    captured: tuple[Capture, ...]
+
+
 class Program(Protocol):
     """Ops that run one after the other as one step."""
 
-    def run(self, plan: ForwardPlan) -> Tensor:
-        """Run a step: float32 logits [m, vocab] of the plan's sampled tokens."""
+    def run(self, plan: ForwardPlan) -> StepResult:
+        """Run a step."""
 
 
 class Kernels(Protocol):
     """One implementation. Ops of different implementations do not mix."""
 
     name: str
-    kv_dtype: str  # of the page fields "k" and "v"
+    kv_dtype: str  # of the page fields "k", "v" and "index_raw"
 
-    def embed(self, table: QTensor) -> Op:
-        """Token embeddings; begins a program."""
+    def embed(self, table: QTensor, streams: int = 1) -> Op:
+        """Token embeddings, once for each residual stream; begins a program."""
 
-    def attention(self, weights: AttentionWeights, k: Tensor, v: Tensor, block: int) -> Op:
-        """Attention of one layer over pages; k, v [pages, kv_heads, block, head_dim].
+    def attention(self, weights: AttentionWeights, page: Fields, block: int) -> Op:
+        """Attention of one layer over pages: fields k, v [kv_heads, block, head_dim] and, with
+        an indexer, index_raw [block, dim], index_keys float32 [block / ratio, dim].
 
-        What lies where inside a page's k or v is the implementation's own affair:
+        What lies where inside a field of a page is the implementation's own affair:
         others copy pages whole.
+        """
+
+    def delta(self, weights: DeltaWeights, state: Fields) -> Op:
+        """Gated DeltaNet of one layer over states: fields conv float32 [window, channels] and
+        state float32 [v_heads, dim, dim]. All zeros is the state before the first token.
         """
 
     def mlp(self, weights: MlpWeights) -> Op:
         """The gated feed-forward of one layer."""
+
+    def moe(self, weights: MoeWeights) -> Op:
+        """The mixture of experts of one layer."""
+
+    def ngram(self, weights: NgramWeights, state: Fields) -> Op:
+        """Hashed n-gram embeddings over states: fields history int32 [history] and
+        conv float32 [window, width].
+        """
 
     def head(self, weights: HeadWeights) -> Op:
         """Logits of the sampled tokens; ends a program."""

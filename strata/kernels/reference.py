@@ -14,10 +14,15 @@ import torch
 from torch import Tensor
 
 from strata.kernels.attention import AttentionWeights, PagedStep, Projections, attention
+from strata.kernels.delta import DeltaMatrices, DeltaWeights, delta
 from strata.kernels.head import HeadWeights, embed, head
 from strata.kernels.mlp import MlpWeights, mlp
-from strata.kernels.program import Op
+from strata.kernels.moe import MoeWeights, moe
+from strata.kernels.ngram import NgramWeights, ngram
+from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor, dequantise
+from strata.kernels.residual import Residual, entering
+from strata.kernels.state import StateStep
 from strata.types import ForwardPlan
 
 
@@ -27,6 +32,7 @@ class ReferenceStep(PagedStep):
 
     tokens: Tensor  # [n]
     sample: Tensor  # [m]
+    state: StateStep
 
     @classmethod
     def of(cls, plan: ForwardPlan) -> ReferenceStep:
@@ -39,6 +45,7 @@ class ReferenceStep(PagedStep):
             row_starts=plan.row_starts.tolist(),
             tokens=torch.from_numpy(plan.tokens).long(),
             sample=torch.from_numpy(plan.sample).long(),
+            state=StateStep(plan.row_starts.tolist(), plan.state_slots.tolist(), plan.captures),
         )
 
 
@@ -57,13 +64,13 @@ class ReferenceProgram:
         self._ops = list(ops)
 
     @torch.inference_mode()
-    def run(self, plan: ForwardPlan) -> Tensor:
-        """One step: float32 logits [m, vocab]."""
+    def run(self, plan: ForwardPlan) -> StepResult:
+        """One step."""
         step = ReferenceStep.of(plan)
         x = torch.empty(0)
         for op in self._ops:
             x = op.apply(x, step)
-        return x
+        return StepResult(x, plan.captures)
 
 
 class ReferenceKernels:
@@ -72,33 +79,69 @@ class ReferenceKernels:
     name = "reference"
     kv_dtype = "float32"
 
-    def embed(self, table: QTensor) -> ReferenceOp:
+    def embed(self, table: QTensor, streams: int = 1) -> ReferenceOp:
         """Token embeddings."""
-        return ReferenceOp(table.cols, lambda x, step: embed(step.tokens, table))
+        return ReferenceOp(table.cols * streams, lambda x, step: embed(step.tokens, table, streams))
 
-    def attention(self, weights: AttentionWeights, k: Tensor, v: Tensor, block: int) -> ReferenceOp:
-        """Attention of one layer; k, v [pages, kv_heads, block, head_dim] of any float type."""
-        assert k.shape[1:] == v.shape[1:] == (weights.kv_heads, block, weights.head_dim)
-        matrices = Projections(
-            dequantise(weights.q), dequantise(weights.k), dequantise(weights.v),
-            dequantise(weights.o),
-        )  # fmt: skip
-        return ReferenceOp(
-            weights.o.rows, lambda x, step: x + attention(x, weights, matrices, k, v, step)
+    def attention(self, weights: AttentionWeights, page: Fields, block: int) -> ReferenceOp:
+        """Attention of one layer; the fields may be of any float type."""
+        w, index = weights, weights.indexer
+        assert page["k"].shape[1:] == page["v"].shape[1:] == (w.kv_heads, block, w.head_dim)
+        assert index is None or block % index.ratio == 0
+        own = [index.q, index.k] if index is not None else []
+        matrices = Projections(*map(dequantise, (w.q, w.k, w.v, w.o, *own)))
+        return _sublayer(w.residual, lambda h, step: attention(h, weights, matrices, page, step))
+
+    def delta(self, weights: DeltaWeights, state: Fields) -> ReferenceOp:
+        """Gated DeltaNet of one layer."""
+        w, conv, s = weights, state["conv"], state["state"]
+        matrices = DeltaMatrices(*map(dequantise, (w.qkv, w.z, w.beta, w.alpha, w.out)))
+        return _sublayer(
+            w.residual, lambda h, step: delta(h, weights, matrices, conv, s, step.state)
         )
 
     def mlp(self, weights: MlpWeights) -> ReferenceOp:
         """The gated feed-forward of one layer."""
         gate, up, down = map(dequantise, (weights.gate, weights.up, weights.down))
-        return ReferenceOp(weights.down.rows, lambda x, step: x + mlp(x, weights, gate, up, down))
+        return _sublayer(weights.residual, lambda h, step: mlp(h, gate, up, down))
+
+    def moe(self, weights: MoeWeights) -> ReferenceOp:
+        """The mixture of experts of one layer; experts stay quantised until they are needed."""
+        router = dequantise(weights.router)
+        return _sublayer(weights.residual, lambda h, step: moe(h, weights, router))
+
+    def ngram(self, weights: NgramWeights, state: Fields) -> ReferenceOp:
+        """Hashed n-gram embeddings."""
+        matrices = (dequantise(weights.key), dequantise(weights.value))
+        history, conv = state["history"], state["conv"]
+
+        def apply(x: Tensor, step: ReferenceStep) -> Tensor:
+            return x + ngram(x, step.tokens, weights, matrices, history, conv, step.state)
+
+        return ReferenceOp(weights.width, apply)
 
     def head(self, weights: HeadWeights) -> ReferenceOp:
         """Logits of the sampled tokens."""
-        weight = dequantise(weights.weight)
-        return ReferenceOp(weight.shape[1], lambda x, step: head(x[step.sample], weights, weight))
+        weight, enter = dequantise(weights.weight), entering(weights.residual)
+        return ReferenceOp(
+            weights.residual.width, lambda x, step: head(enter(x[step.sample])[0], weight)
+        )
 
     def program(self, ops: Sequence[Op]) -> ReferenceProgram:
         """A program of these ops."""
         own = [op for op in ops if isinstance(op, ReferenceOp)]
         assert len(own) == len(ops), "ops of another implementation"
         return ReferenceProgram(own)
+
+
+def _sublayer(
+    residual: Residual, compute: Callable[[Tensor, ReferenceStep], Tensor]
+) -> ReferenceOp:
+    """The op that enters the stream, computes, and leaves."""
+    enter = entering(residual)
+
+    def apply(x: Tensor, step: ReferenceStep) -> Tensor:
+        h, leave = enter(x)
+        return leave(compute(h, step))
+
+    return ReferenceOp(residual.width, apply)

@@ -21,6 +21,7 @@ DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
     "uint8": torch.uint8,
 }
 

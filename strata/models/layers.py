@@ -1,75 +1,137 @@
-"""What model families share: layers of attention and MLP, and the decoder around them.
+"""What model families share: the sublayers, and builders of the dense ones.
 
-A layer says what it remembers (`memory`) and which operations it runs (`ops`);
-the decoder puts embedding, layers and head into one program. Nothing here
-assumes that a layer keeps keys and values: another kind of layer declares other
-fields and builds other operations.
+A layer is a sequence of sublayers. A sublayer says what it remembers (`memory`) and which
+operation it runs (`op`); `strata.models.decoder` puts them into one program. Nothing assumes
+that a layer keeps keys and values: another kind declares other fields and builds another
+operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from strata.kernels import Kernels, Op, Program
+from strata.kernels import Fields, Kernels, Op
 from strata.kernels.attention import AttentionWeights
-from strata.kernels.head import HeadWeights
+from strata.kernels.delta import DeltaWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.moe import MoeWeights
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import QTensor
+from strata.kernels.residual import PreNorm
 from strata.kernels.rope import RopeSpec
-from strata.memory.arena import SlotArena
-from strata.memory.layout import page_layout, state_layout
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
 from strata.models.weights import Weights
-from strata.types import ForwardPlan, LayerMemory, MemoryField, ProgressSink
+from strata.types import LayerMemory, MemoryField
 
-# ------------------------------------------------------------------ layers
+# --------------------------------------------------------------- sublayers
 
 
-class Layer(Protocol):
-    """One layer of a decoder."""
+class Sublayer(Protocol):
+    """One operation of a layer with what it remembers."""
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Fields of a page (`block` tokens) and of a sequence's state."""
         ...
 
-    def ops(
-        self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
-    ) -> list[Op]:
-        """Its operations, bound to views of those fields: name -> [slots, *shape]."""
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """The operation, bound to views of those fields: name -> [slots, *shape]."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionLayer:
-    """Attention over all earlier tokens, then a gated MLP. Remembers keys and values."""
+Layer = Sequence[Sublayer]
 
-    attention: AttentionWeights
-    mlp: MlpWeights
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention over earlier tokens. Remembers keys and values, and an indexer's keys."""
+
+    weights: AttentionWeights
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
-        """Keys and values: [kv_heads, block, head_dim] each, nothing per sequence."""
-        shape = (self.attention.kv_heads, block, self.attention.head_dim)
-        return LayerMemory(
-            page=(
-                MemoryField("k", shape, kernels.kv_dtype),
-                MemoryField("v", shape, kernels.kv_dtype),
-            )
-        )
+        """Keys and values [kv_heads, block, head_dim], index keys; nothing per sequence."""
+        w, kind = self.weights, kernels.kv_dtype
+        shape = (w.kv_heads, block, w.head_dim)
+        page = [MemoryField("k", shape, kind), MemoryField("v", shape, kind)]
+        if w.indexer is not None:
+            dim, blocks = w.indexer.dim, block // w.indexer.ratio
+            page.append(MemoryField("index_raw", (block, dim), kind))
+            page.append(MemoryField("index_keys", (blocks, dim), "float32"))
+        return LayerMemory(page=tuple(page))
 
-    def ops(
-        self, kernels: Kernels, page: Mapping[str, Tensor], state: Mapping[str, Tensor], block: int
-    ) -> list[Op]:
-        """Two operations, each of which adds to the residual stream."""
-        return [
-            kernels.attention(self.attention, page["k"], page["v"], block),
-            kernels.mlp(self.mlp),
-        ]
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """Attention over the pages."""
+        return kernels.attention(self.weights, page, block)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Gated DeltaNet. Remembers a convolution window and one matrix per head and sequence."""
+
+    weights: DeltaWeights
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Nothing per token."""
+        w = self.weights
+        conv = MemoryField("conv", (w.window, w.channels), "float32")
+        state = MemoryField("state", (w.v_heads, w.dim, w.dim), "float32")
+        return LayerMemory(state=(conv, state))
+
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """The delta rule over the states."""
+        return kernels.delta(self.weights, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """The gated feed-forward. Remembers nothing."""
+
+    weights: MlpWeights
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Nothing."""
+        return LayerMemory()
+
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """The feed-forward."""
+        return kernels.mlp(self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Moe:
+    """A mixture of experts. Remembers nothing."""
+
+    weights: MoeWeights
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Nothing."""
+        return LayerMemory()
+
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """The mixture."""
+        return kernels.moe(self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Ngram:
+    """Hashed n-gram embeddings. Remembers the last tokens and a convolution window."""
+
+    weights: NgramWeights
+
+    def memory(self, block: int, kernels: Kernels) -> LayerMemory:
+        """Nothing per token."""
+        w = self.weights
+        history = MemoryField("history", (w.history,), "int32")
+        return LayerMemory(state=(history, MemoryField("conv", (w.window, w.width), "float32")))
+
+    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+        """The embeddings over the states."""
+        return kernels.ngram(self.weights, state)
 
 
 # ---------------------------------------------------------------- builders
@@ -85,11 +147,11 @@ def attention(
     """The attention weights of a layer, with those of BIASES and HEAD_NORMS named in `extra`."""
     q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
     sizes = {"q_bias": q_rows, "k_bias": kv_rows, "v_bias": kv_rows}
-    vectors = {
+    vectors: dict[str, Any] = {
         name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra
     }
     return AttentionWeights(
-        norm=weights.vector("attention_norm", layer, config.hidden),
+        residual=PreNorm(weights.vector("attention_norm", layer, config.hidden), config.eps),
         eps=config.eps,
         q=weights.matrix("q", layer, q_rows, config.hidden),
         k=weights.matrix("k", layer, kv_rows, config.hidden),
@@ -116,8 +178,7 @@ def rope_spec(rope: Rope) -> RopeSpec:
 def mlp(weights: Weights, config: ArchConfig, layer: int) -> MlpWeights:
     """The gated MLP of a layer."""
     return MlpWeights(
-        norm=weights.vector("mlp_norm", layer, config.hidden),
-        eps=config.eps,
+        residual=PreNorm(weights.vector("mlp_norm", layer, config.hidden), config.eps),
         gate=weights.matrix("gate", layer, config.ffn, config.hidden),
         up=weights.matrix("up", layer, config.ffn, config.hidden),
         down=weights.matrix("down", layer, config.hidden, config.ffn),
@@ -153,86 +214,3 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
         q_bias=vector(weights.q_bias, q_rows),
         k_bias=vector(weights.k_bias, k_rows),
     )
-
-
-# ----------------------------------------------------------------- decoder
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A decoder's weights, from token to logits."""
-
-    embedding: QTensor
-    layers: tuple[Layer, ...]
-    head: HeadWeights
-
-    @classmethod
-    def take(cls, config: ArchConfig, weights: Weights, layers: Sequence[Layer]) -> Parts:
-        """Embedding, final norm and output matrix from `weights`. Raises ModelError."""
-        embedding = weights.matrix("embedding", None, config.vocab, config.hidden)
-        output = embedding
-        if not config.tied:
-            output = weights.matrix("output", None, config.vocab, config.hidden)
-        norm = weights.vector("output_norm", None, config.hidden)
-        head = HeadWeights(norm=norm, eps=config.eps, weight=output)
-        return cls(embedding, tuple(layers), head)
-
-
-class Decoder:
-    """A loaded model: embedding, layers, head. `bind` gives it memory, `forward` runs a step.
-
-    Holds views of the file until it is bound; afterwards the operations own what they need.
-    """
-
-    def __init__(
-        self,
-        config: ArchConfig,
-        weights: Weights,
-        layers: Sequence[Layer],
-        kernels: Kernels,
-        progress: ProgressSink,
-    ) -> None:
-        """Takes the last of `weights`: embedding, final norm, output matrix. Raises ModelError."""
-        self.name = config.name
-        self.architecture = config.architecture
-        self.context_length = config.context
-        self.vocab_size = config.vocab
-        self._kernels = kernels
-        self._progress = progress
-        self._parts: Parts | None = Parts.take(config, weights, layers)
-        self._memory: tuple[LayerMemory, ...] = ()
-        weights.finish(unused=(weights.name("output"),) if config.tied else ())
-        self.weight_bytes = weights.nbytes
-        self._program: Program | None = None
-
-    def memory(self, block: int) -> tuple[LayerMemory, ...]:
-        """What each layer remembers, for pages of `block` tokens (the bound ones, once bound)."""
-        if self._parts is None:
-            return self._memory
-        return tuple(layer.memory(block, self._kernels) for layer in self._parts.layers)
-
-    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
-        """Build the program over the given memory, packing the weights for the kernels. Once.
-
-        Tells `progress` ("weights", layers done, layers).
-        """
-        assert self._parts is not None, "bound already"
-        parts, kernels = self._parts, self._kernels
-        memory = self._memory = self.memory(block)
-        page_views = page_layout(memory).views(pages)
-        state_views: list[dict[str, Tensor]] = [{} for _ in memory]
-        if states is not None:
-            state_views = state_layout(memory).views(states)
-        ops = [kernels.embed(parts.embedding)]
-        for number, layer in enumerate(parts.layers):
-            self._progress("weights", number, len(parts.layers))
-            ops += layer.ops(kernels, page_views[number], state_views[number], block)
-        ops.append(kernels.head(parts.head))
-        self._progress("weights", len(parts.layers), len(parts.layers))
-        self._program = kernels.program(ops)
-        self._parts = None  # what the operations need of the weights, they hold
-
-    def forward(self, plan: ForwardPlan) -> Tensor:
-        """Run one step: float32 logits [m, vocab] of the plan's sampled tokens."""
-        assert self._program is not None, "bind first"
-        return self._program.run(plan)

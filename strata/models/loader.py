@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from strata.files import ModelFile
-from strata.kernels import Kernels
+from strata.kernels import Kernels, StepResult
 from strata.memory.arena import SlotArena
 from strata.models import llama, qwen2, qwen3
 from strata.types import ForwardPlan, LayerMemory, ModelError, ProgressSink, silent
@@ -34,8 +32,8 @@ class Model(Protocol):
         """Give it its memory. Once, before the first step."""
         ...
 
-    def forward(self, plan: ForwardPlan) -> Tensor:
-        """Run one step: float32 logits [m, vocab]."""
+    def forward(self, plan: ForwardPlan) -> StepResult:
+        """Run one step."""
         ...
 
 

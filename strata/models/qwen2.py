@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from strata.files import ModelFile
 from strata.kernels import Kernels
-from strata.models import config as arch
-from strata.models import llama
-from strata.models.config import ArchConfig, HfDefaults
-from strata.models.layers import BIASES, AttentionLayer, Decoder, attention, mlp
+from strata.models import config_gguf, config_hf, llama
+from strata.models.config import ArchConfig
+from strata.models.config_hf import HfDefaults
+from strata.models.decoder import Decoder
+from strata.models.layers import BIASES, Attention, Layer, Mlp, attention, mlp
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
@@ -20,13 +21,13 @@ NAMES: Names = llama.NAMES
 
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen2 model. Raises ModelError."""
-    return arch.from_gguf(file) if file.kind == "gguf" else arch.from_hf(file, DEFAULTS)
+    return config_gguf.read(file) if file.kind == "gguf" else config_hf.read(file, DEFAULTS)
 
 
-def layer(weights: Weights, config: ArchConfig, number: int) -> AttentionLayer:
+def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     """One layer."""
     projections = attention(weights, config, number, BIASES)
-    return AttentionLayer(projections, mlp(weights, config, number))
+    return (Attention(projections), Mlp(mlp(weights, config, number)))
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:

@@ -21,6 +21,7 @@ from strata.engine.core import Clocks
 from strata.engine.loop import Engine
 from strata.engine.sampler import Chooser, Sampler
 from strata.engine.settings import EngineSettings
+from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.types import (
@@ -110,7 +111,7 @@ class ScriptedModel:
         scaled = (words >> np.uint64(40)) * np.uint64(self._levels) >> np.uint64(24)
         return scaled.astype(np.float32) * np.float32(16.0 / self._levels)
 
-    def forward(self, plan: ForwardPlan) -> torch.Tensor:
+    def forward(self, plan: ForwardPlan) -> StepResult:
         self.plans.append(plan)
         self.clock.time += self.cost(plan)
         failing = self.fail(plan)
@@ -131,8 +132,8 @@ class ScriptedModel:
             if plan.tokens[i] == self.broken_after:
                 line[:] = np.nan
         if not lines:
-            return torch.empty((0, self.vocab_size))
-        return torch.from_numpy(np.stack(lines))
+            return StepResult(torch.empty((0, self.vocab_size)), plan.captures)
+        return StepResult(torch.from_numpy(np.stack(lines)), plan.captures)
 
     def _row(self, plan: ForwardPlan, row: int, values: np.ndarray) -> None:
         first, stop = int(plan.row_starts[row]), int(plan.row_starts[row + 1])

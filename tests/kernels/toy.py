@@ -18,6 +18,7 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.quant import Format, QTensor
+from strata.kernels.residual import PreNorm
 from strata.kernels.rope import RopeSpec
 from strata.types import ForwardPlan
 
@@ -63,7 +64,9 @@ class Weights:
         rope = RopeSpec(dims, frequencies, magnitude=1.1)
         self.table = self.matrix(s.vocab, s.hidden, Format.F32)
         self.layers = [(self.attention(rope), self.mlp()) for _ in range(s.layers)]
-        self.head = HeadWeights(self.vector(s.hidden), 1e-5, self.matrix(s.vocab, s.hidden))
+        self.head = HeadWeights(
+            PreNorm(self.vector(s.hidden), 1e-5), self.matrix(s.vocab, s.hidden)
+        )
 
     def vector(self, n: int, around: float = 1.0) -> torch.Tensor:
         return torch.from_numpy((around + 0.2 * self._rng.standard_normal(n)).astype(np.float32))
@@ -83,7 +86,7 @@ class Weights:
         s = self.shape
         inner, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
         plain = AttentionWeights(
-            norm=self.vector(s.hidden), eps=1e-5,
+            residual=PreNorm(self.vector(s.hidden), 1e-5), eps=1e-5,
             q=self.matrix(inner, s.hidden), k=self.matrix(kv, s.hidden),
             v=self.matrix(kv, s.hidden), o=self.matrix(s.hidden, inner),
             heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim,
@@ -101,7 +104,7 @@ class Weights:
     def mlp(self) -> MlpWeights:
         s = self.shape
         return MlpWeights(
-            self.vector(s.hidden), 1e-5, self.matrix(s.ffn, s.hidden),
+            PreNorm(self.vector(s.hidden), 1e-5), self.matrix(s.ffn, s.hidden),
             self.matrix(s.ffn, s.hidden), self.matrix(s.hidden, s.ffn),
         )  # fmt: skip
 
@@ -124,7 +127,7 @@ class Toy:
         ops = [kernels.embed(weights.table)]
         for i, (attention, mlp) in enumerate(weights.layers):
             k, v = self.fields[2 * i : 2 * i + 2]
-            ops += [kernels.attention(attention, k, v, s.block), kernels.mlp(mlp)]
+            ops += [kernels.attention(attention, {"k": k, "v": v}, s.block), kernels.mlp(mlp)]
         ops.append(kernels.head(weights.head))
         self.program = kernels.program(ops)
         self._unused = list(range(pages))
@@ -167,7 +170,7 @@ class Toy:
     def step(self, batch: Iterable[tuple[Sequence_, int]]) -> None:
         """Reads some tokens of some sequences in one step."""
         batch = list(batch)
-        logits = self.program.run(self.plan(batch))
+        logits = self.program.run(self.plan(batch)).logits
         for s, count in batch:
             mine, logits = logits[:count], logits[count:]
             s.logits.append(mine)

@@ -57,7 +57,7 @@ class Bench:
             state_slots=np.asarray([-1], dtype=np.int32),
             sample=np.asarray(list(sample), dtype=np.int32),
         )
-        return self.model.forward(plan).clone()
+        return self.model.forward(plan).logits.clone()
 
     def logits(self, tokens: Sequence[int], chunk: int | None = None) -> Tensor:
         """Logits after every token, float32 [n, vocab], read in chunks."""

@@ -69,7 +69,7 @@ def test_shape_and_memory(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
     assert 0 < stored - model.weight_bytes < 5000  # all but the header
     k, v = model.memory(16)[1].page
-    assert (k.name, k.shape, v.name, v.shape) == ("k", (1, 16, 16), "v", (1, 16, 16))
+    assert (k.name, k.shape, v.name, v.shape) == ("0.k", (1, 16, 16), "0.v", (1, 16, 16))
     assert len(model.memory(16)) == 2 and model.memory(16)[0].state == ()
 
 

@@ -57,8 +57,10 @@ std::shared_ptr<Program> program(const std::vector<std::shared_ptr<Op>>& ops, in
       std::vector<std::shared_ptr<const Op>>(ops.begin(), ops.end()), threads);
 }
 
-void run(Program& program, const Ints& tokens, const Ints& positions, const Ints& row_starts,
-         const Table& page_table, const Ints& write_slots, const Ints& sample, uintptr_t logits) {
+std::vector<bool> run(Program& program, const Ints& tokens, const Ints& positions,
+                      const Ints& row_starts, const Table& page_table, const Ints& write_slots,
+                      const Ints& state_slots, const Table& captures, const Ints& sample,
+                      uintptr_t logits) {
   Step step{};
   step.count = static_cast<int>(tokens.shape(0));
   step.rows = static_cast<int>(row_starts.shape(0)) - 1;
@@ -66,17 +68,21 @@ void run(Program& program, const Ints& tokens, const Ints& positions, const Ints
   step.blocks = static_cast<int>(page_table.shape(1));
   if (static_cast<int>(positions.shape(0)) != step.count ||
       static_cast<int>(write_slots.shape(0)) != step.count || step.rows < 0 ||
-      static_cast<int>(page_table.shape(0)) != step.rows)
+      static_cast<int>(page_table.shape(0)) != step.rows ||
+      static_cast<int>(state_slots.shape(0)) != step.rows || captures.shape(1) != 3)
     throw std::invalid_argument("the arrays of a plan do not fit each other");
   step.tokens = tokens.data();
   step.positions = positions.data();
   step.row_starts = row_starts.data();
   step.page_table = page_table.data();
   step.write_slots = write_slots.data();
+  step.state_slots = state_slots.data();
+  step.captures = reinterpret_cast<const Capture*>(captures.data());
+  step.capture_count = static_cast<int>(captures.shape(0));
   step.sample = sample.data();
   step.logits = reinterpret_cast<float*>(logits);
   nb::gil_scoped_release unlocked;
-  program.run(step);
+  return program.run(step);
 }
 
 }  // namespace
@@ -87,7 +93,7 @@ void bind_ops(nb::module_& m) {
       .def(nb::init<std::vector<float>, float>(), "frequencies"_a, "magnitude"_a);
   nb::class_<Program>(m, "Program", "Ops run in order by one call.")
       .def("run", &run, "tokens"_a, "positions"_a, "row_starts"_a, "page_table"_a,
-           "write_slots"_a, "sample"_a, "logits"_a,
+           "write_slots"_a, "state_slots"_a, "captures"_a, "sample"_a, "logits"_a,
            "One step; logits is the address of float32 [m, vocabulary].");
   m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "width"_a);
   m.def("attention", &attention, "norm"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "heads"_a,

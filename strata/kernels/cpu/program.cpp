@@ -34,12 +34,15 @@ std::byte* Buffer::at_least(size_t bytes) {
 Program::Program(std::vector<std::shared_ptr<const Op>> ops, int threads)
     : ops_(std::move(ops)), threads_(threads), isa_(active_isa()) {}
 
-void Program::run(Step step) {
+std::vector<bool> Program::run(Step step) {
   set_active_isa(isa_);
+  std::vector<std::atomic<int>> written(step.capture_count);
+  step.written = written.data();
   step.last = step.count ? *std::max_element(step.positions, step.positions + step.count) : 0;
   size_t bytes = 0;
-  int width = 0;
+  int width = 0, stateful = 0;
   for (const auto& op : ops_) {
+    stateful += op->stateful();
     op->prepare(step);
     bytes = std::max(bytes, op->scratch(step, threads_));
     width = std::max(width, op->width());
@@ -58,6 +61,9 @@ void Program::run(Step step) {
   Member member(team, 0, 1);
   for (const auto& op : ops_) op->run(member, step, scratch);
 #endif
+  std::vector<bool> whole(step.capture_count);
+  for (int i = 0; i < step.capture_count; ++i) whole[i] = written[i].load() == stateful;
+  return whole;
 }
 
 }  // namespace strata

@@ -4,6 +4,7 @@
 // ops follow each other; not what any of them computes. An op is built once, holds raw
 // pointers to weights and pages that do not move, and keeps nothing between steps.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,11 @@
 #include "team.h"
 
 namespace strata {
+
+// Copy the state of `row` after its first `offset` tokens of the step into `slot`.
+struct Capture {
+  int32_t row, offset, slot;
+};
 
 struct Step {
   int count;    // tokens
@@ -25,6 +31,10 @@ struct Step {
   const int32_t* row_starts;   // [rows + 1]
   const int32_t* page_table;   // [rows, blocks]
   const int32_t* write_slots;  // [count], or -1
+  const int32_t* state_slots;  // [rows], or -1
+  const Capture* captures;     // [capture_count]
+  int capture_count;
+  std::atomic<int>* written;   // [capture_count] ops that have written a capture
   const int32_t* sample;       // [sampled]
   float* x;                    // [count, width] the residual stream
   float* logits;               // [sampled, vocabulary]
@@ -39,6 +49,9 @@ class Op {
   virtual void prepare(const Step&) const {}
   // Bytes of scratch for a step with this many threads.
   virtual size_t scratch(const Step& step, int threads) const = 0;
+  // Whether it keeps a state per sequence: it then reads and writes state_slots, writes every
+  // capture, and counts it in `written` once the bytes are there.
+  virtual bool stateful() const { return false; }
   // Called by every member, and does its work in phases only (team.h). scratch is
   // shared by them and aligned to 64 bytes.
   virtual void run(Member& member, const Step& step, std::byte* scratch) const = 0;
@@ -61,8 +74,9 @@ class Buffer {
 class Program {
  public:
   Program(std::vector<std::shared_ptr<const Op>> ops, int threads);
-  // Runs every op on the step; `step.x` is the program's own.
-  void run(Step step);
+  // Runs every op on the step; `step.x` and `step.written` are the program's own. For each
+  // capture, whether all stateful ops have written it.
+  std::vector<bool> run(Step step);
 
  private:
   std::vector<std::shared_ptr<const Op>> ops_;

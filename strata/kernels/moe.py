@@ -1,0 +1,85 @@
+"""Mixture of experts: weights and the plain torch specification.
+
+Knows one layer's router and experts, all of them in memory. The native implementation is
+cpu/moe.h.
+
+Semantics: softmax over all experts, the `top_k` most likely ones, their probabilities divided
+by their sum when `normalise`. A token's outputs are summed in descending order of probability,
+the shared expert last: the same sum wherever an expert was computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from strata.kernels.quant import QTensor, dequantise
+from strata.kernels.residual import Residual
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expert:
+    """gate and up [ffn, hidden]; down [hidden, ffn]."""
+
+    gate: QTensor
+    up: QTensor
+    down: QTensor
+
+    def __post_init__(self) -> None:
+        assert (self.gate.rows, self.gate.cols) == (self.up.rows, self.up.cols)
+        assert (self.down.rows, self.down.cols) == (self.gate.cols, self.gate.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MoeWeights:
+    """router [experts, hidden]. `shared` runs for every token, times sigmoid of `shared_gate`
+    [1, hidden] where there is one. All routed experts have one shape and one format per matrix.
+    """
+
+    residual: Residual
+    router: QTensor
+    experts: Sequence[Expert]
+    top_k: int
+    normalise: bool
+    shared: Expert | None = None
+    shared_gate: QTensor | None = None
+
+    def __post_init__(self) -> None:
+        hidden = self.residual.hidden
+        assert (self.router.rows, self.router.cols) == (len(self.experts), hidden)
+        assert 0 < self.top_k <= len(self.experts)
+        assert all(expert.gate.cols == hidden for expert in self.experts)
+
+
+def route(h: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Experts int64 [n, top_k] of tokens h [n, hidden], most likely first, and their weights."""
+    weights, chosen = (h @ router.T).softmax(-1).topk(top_k, dim=-1)
+    return chosen, weights / weights.sum(-1, keepdim=True) if normalise else weights
+
+
+def moe(h: Tensor, w: MoeWeights, router: Tensor) -> Tensor:
+    """The layer's output for h [n, hidden]. Experts are dequantised as they are needed."""
+    chosen, weights = route(h, router, w.top_k, w.normalise)
+    parts = torch.empty(*chosen.shape, h.shape[1])
+    for number in sorted(set(chosen.flatten().tolist())):
+        token, place = torch.where(chosen == number)
+        parts[token, place] = feed(h[token], w.experts[number])
+    y = torch.zeros_like(h)
+    for k in range(w.top_k):
+        y += weights[:, k, None] * parts[:, k]
+    if w.shared is not None:
+        part = feed(h, w.shared)
+        if w.shared_gate is not None:
+            part = part * torch.sigmoid(h @ dequantise(w.shared_gate).T)
+        y += part
+    return y
+
+
+def feed(h: Tensor, expert: Expert) -> Tensor:
+    """One expert's output for h [n, hidden]."""
+    gate, up, down = map(dequantise, (expert.gate, expert.up, expert.down))
+    return (silu(h @ gate.T) * (h @ up.T)) @ down.T
