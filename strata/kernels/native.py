@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
+from strata.kernels import native_moe
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.moe import MoeWeights
 from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
@@ -165,6 +167,14 @@ class NativeKernels:
         norm = _vector(_pre_norm(weights.residual))
         op = _cpu.mlp(_address(norm), weights.residual.eps, *linears)
         return NativeOp(op, weights.down.rows, (linears, norm))
+
+    def moe(self, weights: MoeWeights) -> NativeOp:
+        """The mixture of experts of one layer."""
+        w, norm = weights, _vector(_pre_norm(weights.residual))
+        gate = None if w.shared_gate is None else self._linear(w.shared_gate)
+        router = self._linear(w.router)
+        op, owned = native_moe.op(w, _address(norm), router, gate, self._memory.take)
+        return NativeOp(op, w.router.cols, (norm, owned))
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""
