@@ -37,6 +37,8 @@ class Shape:
     block: int = 16
     rope_dims: int = 0  # 0: head_dim
     head_norms: bool = False
+    whole_norms: bool = False  # of all heads together
+    gated: bool = False
     biases: bool = False
     formats: tuple[Format, ...] = (Format.F32,)  # of q, k, v, o, gate, up, down, in turn
     seed: int = 0
@@ -87,15 +89,17 @@ class Weights:
         inner, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
         plain = AttentionWeights(
             residual=PreNorm(self.vector(s.hidden), 1e-5), eps=1e-5,
-            q=self.matrix(inner, s.hidden), k=self.matrix(kv, s.hidden),
+            q=self.matrix(inner * (1 + s.gated), s.hidden), k=self.matrix(kv, s.hidden),
             v=self.matrix(kv, s.hidden), o=self.matrix(s.hidden, inner),
             heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim,
-            rope=rope, scale=s.head_dim**-0.5,
+            rope=rope, scale=s.head_dim**-0.5, gated=s.gated,
         )  # fmt: skip
         if s.head_norms:
             plain = replace(
                 plain, q_norm=self.vector(s.head_dim, 2.0), k_norm=self.vector(s.head_dim, 2.0)
             )
+        if s.whole_norms:
+            plain = replace(plain, q_norm=self.vector(inner, 2.0), k_norm=self.vector(kv, 2.0))
         if s.biases:
             q, k, v = self.vector(inner, 0), self.vector(kv, 0), self.vector(kv, 0)
             plain = replace(plain, q_bias=q, k_bias=k, v_bias=v)

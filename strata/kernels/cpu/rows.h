@@ -50,6 +50,16 @@ struct RowKernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   // x += y
   void (*add)(float* x, const float* y, int n);
+  // x += factor * y
+  void (*add_scaled)(float* x, const float* y, float factor, int n);
+  // out = mean over the streams of sigmoid(gate) * rms_norm(stream); x, weight and gate
+  // [streams, n].
+  void (*mix)(const float* x, const float* weight, float eps, const float* gate, int streams,
+              int n, float* out);
+  // x *= sigmoid(gate)
+  void (*sigmoid_mul)(float* x, const float* gate, int n);
+  // x = x * sigmoid(x)
+  void (*silu)(float* x, int n);
   // gate = gate * sigmoid(gate) * up
   void (*silu_mul)(float* gate, const float* up, int n);
   // Rotates the pairs (i, i + pairs) of a head in place.
