@@ -67,6 +67,17 @@ def attention(
     page_halves: Sequence[int],
     block: int,
 ) -> Op: ...
+def delta(
+    port: Port,
+    linears: Sequence[Linear],
+    vectors: Sequence[int],
+    eps: float,
+    sizes: Sequence[int],
+    tiled: bool,
+    sigmoid_gate: bool,
+    fields: Sequence[int],
+    slot_floats: Sequence[int],
+) -> Op: ...
 def mlp(port: Port, gate: Linear, up: Linear, down: Linear) -> Op: ...
 def head(port: Port, weight: Linear) -> Op: ...
 def program(ops: Sequence[Op], threads: int) -> Program: ...

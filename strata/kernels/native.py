@@ -17,6 +17,7 @@ import torch
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
 from strata.kernels.attention import AttentionWeights
+from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.native_pack import NativeOp, Packer, address, vector
@@ -114,6 +115,33 @@ class NativeKernels:
             block,
         )
         return port.op(op, linears, norms, k, v)
+
+    def delta(self, weights: DeltaWeights, state: Fields) -> NativeOp:
+        """Gated DeltaNet of one layer.
+
+        ModelError for a dim that is no multiple of 8 or above 256.
+        """
+        w, fields = weights, (state["conv"], state["state"])
+        _check_heads("recurrent heads", w.dim)
+        shapes = ((w.window, w.channels), (w.v_heads, w.dim, w.dim))
+        for field, shape in zip(fields, shapes, strict=True):
+            assert field.shape[1:] == shape and field.dtype == torch.float32
+            assert field[0].is_contiguous()
+        linears = [self._pack.linear(q) for q in (w.qkv, w.z, w.beta, w.alpha, w.out)]
+        vectors = [vector(x) for x in (w.conv.t(), w.decay, w.dt_bias, w.norm)]
+        port = self._pack.port(w.residual)
+        op = _cpu.delta(
+            port.port,
+            linears,
+            [address(x) for x in vectors],
+            w.eps,
+            [w.k_heads, w.v_heads, w.dim, w.window + 1],
+            w.tiled,
+            w.sigmoid_gate,
+            [field.data_ptr() for field in fields],
+            [field.stride(0) for field in fields],
+        )
+        return port.op(op, linears, vectors, *fields)
 
     def mlp(self, weights: MlpWeights) -> NativeOp:
         """The gated feed-forward of one layer."""

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "attention.h"
+#include "delta.h"
 #include "head.h"
 #include "mlp.h"
 #include "port.h"
@@ -48,6 +49,20 @@ std::shared_ptr<Op> attention(const Port& port, float eps, const std::vector<Lin
                      reinterpret_cast<uint16_t*>(pages.at(1)), page_halves.at(0),
                      page_halves.at(1), block};
   return std::make_shared<Attention>(weights, memory);
+}
+
+std::shared_ptr<Op> delta(const Port& port, const std::vector<Linear>& linears,
+                          const std::vector<uintptr_t>& vectors, float eps,
+                          const std::vector<int>& sizes, bool tiled, bool sigmoid_gate,
+                          const std::vector<uintptr_t>& fields,
+                          const std::vector<size_t>& slot_floats) {
+  DeltaWeights weights{port, linears.at(0), linears.at(1), linears.at(2), linears.at(3),
+                       linears.at(4), floats(vectors.at(0)), floats(vectors.at(1)),
+                       floats(vectors.at(2)), floats(vectors.at(3)), eps, sizes.at(0),
+                       sizes.at(1), sizes.at(2), sizes.at(3), tiled, sigmoid_gate};
+  DeltaMemory memory{reinterpret_cast<float*>(fields.at(0)),
+                     reinterpret_cast<float*>(fields.at(1)), slot_floats.at(0), slot_floats.at(1)};
+  return std::make_shared<Delta>(weights, memory);
 }
 
 std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
@@ -109,6 +124,10 @@ void bind_ops(nb::module_& m) {
         "gated"_a, "heads"_a,
         "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a,
         "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0.");
+  m.def("delta", &delta, "port"_a, "linears"_a, "vectors"_a, "eps"_a, "sizes"_a, "tiled"_a,
+        "sigmoid_gate"_a, "fields"_a, "slot_floats"_a,
+        "linears: qkv, z, beta, alpha, out; vectors: conv [kernel, channels], decay, dt_bias, "
+        "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
   m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
   m.def("head", &head, "port"_a, "weight"_a);
   m.def("program", &program, "ops"_a, "threads"_a);

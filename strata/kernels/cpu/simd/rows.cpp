@@ -101,7 +101,19 @@ void sigmoid_mul(float* x, const float* gate, int n) {
   }
 }
 
-void silu_row(float* x, int n) { sigmoid_mul(x, x, n); }
+void swish_mul(float* x, const float* gate, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, mul(load(x + i), silu(load(gate + i))));
+  if (i < n) {
+    Lanes v = mul(load_part(x + i, n - i), silu(load_part(gate + i, n - i)));
+    store_part(x + i, v, n - i);
+  }
+}
+
+void unit(float* x, float least, float scale, int n) {
+  multiply(x, scale / std::sqrt(sum_of_squares(x, n) + least), n);
+}
+
 
 void silu_mul(float* gate, const float* up, int n) {
   int i = 0;
@@ -146,7 +158,8 @@ void narrow(const float* x, int n, uint16_t* out, size_t step) {
 }  // namespace
 
 extern const RowKernels row_kernels;
-const RowKernels row_kernels = {rms_norm, add_row, add_scaled, mix,    sigmoid_mul, silu_row, silu_mul,
-                                rotate,   multiply, narrow,    attend, merge,       finish};
+const RowKernels row_kernels = {
+    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul, unit,  silu_mul,
+    rotate,   multiply, narrow,     convolve, scan,        attend,    merge, finish};
 
 }  // namespace strata::STRATA_ISA
