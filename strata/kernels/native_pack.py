@@ -101,10 +101,14 @@ class Packer:
 
     def port(self, residual: Residual) -> NativePort:
         """The port of a sublayer."""
-        assert isinstance(residual, PreNorm)
-        norm = vector(residual.norm)
-        port = _cpu.Port(address(norm), residual.eps, residual.hidden, 0)
-        return NativePort(port, (), residual.width, (norm,))
+        r, norm = residual, vector(residual.norm)
+        if isinstance(r, PreNorm):
+            return NativePort(_cpu.Port(address(norm), r.eps, r.hidden, 0), (), r.width, (norm,))
+        port = _cpu.Port(address(norm), r.eps, r.hidden, r.streams)
+        down, up = self.linear(r.down), self.linear(r.up)
+        inject = [] if r.inject is None else [self.linear(r.inject)]
+        mixer = _cpu.mixer(port, down, up, inject)
+        return NativePort(port, (mixer,), r.width, (norm, down, up, inject))
 
 
 def vector(x: Tensor | None) -> Tensor | None:

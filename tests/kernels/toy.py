@@ -20,7 +20,7 @@ from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.quant import Format, QTensor
-from strata.kernels.residual import PreNorm, Residual
+from strata.kernels.residual import GatedStreams, PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.types import Capture, ForwardPlan
 
@@ -48,6 +48,8 @@ class Shape:
     kernel: int = 4
     tiled: bool = False
     sigmoid_gate: bool = False
+    streams: int = 1  # residual streams; 1: a plain norm
+    rank: int = 12  # of their gates
     formats: tuple[Format, ...] = (Format.F32,)  # of q, k, v, o, gate, up, down, in turn
     seed: int = 0
 
@@ -76,7 +78,7 @@ class Weights:
         self.table = self.matrix(s.vocab, s.hidden, Format.F32)
         kinds = {"a": lambda: self.attention(rope), "d": self.delta}
         self.layers = [(kinds[kind](), self.mlp()) for kind in s.layers]
-        self.head = HeadWeights(self.residual(), self.matrix(s.vocab, s.hidden))
+        self.head = HeadWeights(self.residual(inject=False), self.matrix(s.vocab, s.hidden))
 
     def vector(self, n: int, around: float = 1.0) -> torch.Tensor:
         return torch.from_numpy((around + 0.2 * self._rng.standard_normal(n)).astype(np.float32))
@@ -92,8 +94,15 @@ class Weights:
             data = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(kind)))
         return QTensor(torch.from_numpy(data.view(np.uint8).reshape(-1)), kind, rows, cols)
 
-    def residual(self) -> Residual:
-        return PreNorm(self.vector(self.shape.hidden), 1e-5)
+    def residual(self, inject: bool = True) -> Residual:
+        s, width = self.shape, self.shape.streams * self.shape.hidden
+        if s.streams == 1:
+            return PreNorm(self.vector(s.hidden), 1e-5)
+        return GatedStreams(
+            self.vector(width), 1e-5, s.streams, self.matrix(s.rank, width, Format.F32),
+            self.matrix(width, s.rank, Format.F32),
+            self.matrix(s.streams, width, Format.F32) if inject else None,
+        )  # fmt: skip
 
     def attention(self, rope: RopeSpec) -> AttentionWeights:
         s = self.shape
@@ -164,7 +173,7 @@ class Toy:
         held = self.states.split([_numel(shape) for shape in shapes], dim=1)
         state_fields = iter(part.unflatten(1, shape) for part, shape in zip(held, shapes))  # noqa: B905
         page_fields = iter(self.fields)
-        ops = [kernels.embed(weights.table)]
+        ops = [kernels.embed(weights.table, s.streams)]
         for first, mlp in weights.layers:
             if isinstance(first, AttentionWeights):
                 page = {"k": next(page_fields), "v": next(page_fields)}

@@ -12,6 +12,7 @@
 #include "attention.h"
 #include "delta.h"
 #include "head.h"
+#include "mixer.h"
 #include "mlp.h"
 #include "port.h"
 #include "program.h"
@@ -63,6 +64,13 @@ std::shared_ptr<Op> delta(const Port& port, const std::vector<Linear>& linears,
   DeltaMemory memory{reinterpret_cast<float*>(fields.at(0)),
                      reinterpret_cast<float*>(fields.at(1)), slot_floats.at(0), slot_floats.at(1)};
   return std::make_shared<Delta>(weights, memory);
+}
+
+std::shared_ptr<Op> mixer(const Port& port, const Linear& down, const Linear& up,
+                          const std::vector<Linear>& inject) {
+  MixerWeights weights{port, down, up, std::nullopt};
+  if (!inject.empty()) weights.inject = inject.front();
+  return std::make_shared<Mixer>(weights);
 }
 
 std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
@@ -128,6 +136,7 @@ void bind_ops(nb::module_& m) {
         "sigmoid_gate"_a, "fields"_a, "slot_floats"_a,
         "linears: qkv, z, beta, alpha, out; vectors: conv [kernel, channels], decay, dt_bias, "
         "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
+  m.def("mixer", &mixer, "port"_a, "down"_a, "up"_a, "inject"_a, "inject: one or none.");
   m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
   m.def("head", &head, "port"_a, "weight"_a);
   m.def("program", &program, "ops"_a, "threads"_a);
