@@ -17,9 +17,11 @@ import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it share
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
+from strata.types import ModelError
 
 _HUGE = 2 << 20
 _CHUNK = 32 << 20
+MAX_HEAD_DIM = 256
 
 
 class PackedMemory:
@@ -119,3 +121,12 @@ def vector(x: Tensor | None) -> Tensor | None:
 def address(x: Tensor | None) -> int:
     """Of the first element; 0 for None."""
     return 0 if x is None else x.data_ptr()
+
+
+def check_heads(what: str, dim: int) -> None:
+    """ModelError for heads of a size that the native kernels do not have."""
+    if dim % 8 or not 0 < dim <= MAX_HEAD_DIM:
+        raise ModelError(
+            f"{what} of {dim} dimensions are not supported by the native kernels "
+            f"(a multiple of 8 up to {MAX_HEAD_DIM}); use --kernels reference"
+        )

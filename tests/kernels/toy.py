@@ -19,6 +19,7 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import Format, QTensor
 from strata.kernels.residual import GatedStreams, PreNorm, Residual
 from strata.kernels.rope import RopeSpec
@@ -35,7 +36,7 @@ class Shape:
     heads: int = 6
     kv_heads: int = 2
     head_dim: int = 32
-    layers: str = "aa"  # of each layer what comes before its mlp: attention or delta
+    layers: str = "aa"  # of each layer what comes before its mlp: attention, delta or ngram
     block: int = 16
     rope_dims: int = 0  # 0: head_dim
     head_norms: bool = False
@@ -47,6 +48,9 @@ class Shape:
     dim: int = 32
     kernel: int = 4
     tiled: bool = False
+    dilation: int = 3  # of ngram
+    grams: int = 2  # earlier tokens that a hash sees
+    table_format: Format = Format.F32
     sigmoid_gate: bool = False
     streams: int = 1  # residual streams; 1: a plain norm
     rank: int = 12  # of their gates
@@ -76,7 +80,7 @@ class Weights:
         frequencies = torch.from_numpy((1e4 ** (-np.arange(0, dims, 2) / dims)).astype(np.float32))
         rope = RopeSpec(dims, frequencies, magnitude=1.1)
         self.table = self.matrix(s.vocab, s.hidden, Format.F32)
-        kinds = {"a": lambda: self.attention(rope), "d": self.delta}
+        kinds = {"a": lambda: self.attention(rope), "d": self.delta, "n": self.ngram}
         self.layers = [(kinds[kind](), self.mlp()) for kind in s.layers]
         self.head = HeadWeights(self.residual(inject=False), self.matrix(s.vocab, s.hidden))
 
@@ -139,6 +143,20 @@ class Weights:
             sigmoid_gate=s.sigmoid_gate,
         )  # fmt: skip
 
+    def ngram(self) -> NgramWeights:
+        s, sizes, cols = self.shape, (11, 13, 17, 19, 23, 29), 32
+        width, embed = s.streams * s.hidden, len(sizes) * cols
+        return NgramWeights(
+            # Parts of different lengths; heads begin and end inside them.
+            table=[self.matrix(rows, cols, s.table_format) for rows in (30, 1, 20, 70)],
+            multipliers=((1 << 54) - 1, 987654321987, 77777777777771)[: 1 + s.grams],
+            sizes=sizes, offsets=tuple(int(x) for x in np.cumsum((3, *sizes[:-1]))),
+            eos=5, streams=s.streams, key=self.matrix(width, embed),
+            value=self.matrix(s.hidden, embed), norm_key=self.vector(width),
+            norm_query=self.vector(width), norm_conv=self.vector(width), eps=1e-5,
+            conv=self.vector(width * s.kernel, 0.1).view(width, s.kernel), dilation=s.dilation,
+        )  # fmt: skip
+
     def mlp(self) -> MlpWeights:
         s = self.shape
         return MlpWeights(
@@ -178,9 +196,12 @@ class Toy:
             if isinstance(first, AttentionWeights):
                 page = {"k": next(page_fields), "v": next(page_fields)}
                 ops.append(kernels.attention(first, page, s.block))
-            else:
+            elif isinstance(first, DeltaWeights):
                 state = {"conv": next(state_fields), "state": next(state_fields)}
                 ops.append(kernels.delta(first, state))
+            else:
+                history = next(state_fields).view(torch.int32)
+                ops.append(kernels.ngram(first, {"history": history, "conv": next(state_fields)}))
             ops.append(kernels.mlp(mlp))
         ops.append(kernels.head(weights.head))
         self.program = kernels.program(ops)
@@ -267,9 +288,11 @@ class Toy:
         return self.states[slot].clone()
 
 
-def _state_shapes(w: AttentionWeights | DeltaWeights) -> list[tuple[int, ...]]:
+def _state_shapes(w: AttentionWeights | DeltaWeights | NgramWeights) -> list[tuple[int, ...]]:
     if isinstance(w, DeltaWeights):
         return [(w.window, w.channels), (w.v_heads, w.dim, w.dim)]
+    if isinstance(w, NgramWeights):
+        return [(w.history,), (w.window, w.width)]
     return []
 
 
