@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from strata.cli.terminal import Progress
-from strata.synth import blocks, gguf_file
+from strata.synth import blocks, folder, gguf_file
 from strata.synth.shape import FAMILIES, Shape
 from strata.types import ModelError
 
@@ -24,10 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument("--safetensors", action="store_true", help="write a Hugging Face folder")
     parser.add_argument(
         "--quant",
-        default="Q4_K",
         choices=blocks.FORMATS,
         metavar="TYPE",
-        help=f"type of the matrices: {', '.join(blocks.FORMATS)} (default: Q4_K)",
+        help=f"type of the matrices: {', '.join(blocks.FORMATS)} (default: Q4_K; BF16 in a folder)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="(default: 0)")
     for one in fields(Shape):
@@ -46,15 +45,17 @@ def run(chosen: argparse.Namespace) -> int:
     given = {key: value for key, value in vars(chosen).items() if hasattr(Shape, key)}
     shape = Shape(**{**family.sizes, **given})
     shape.check(family)
+    write = folder.write if chosen.safetensors else gguf_file.write
+    kind = chosen.quant or ("BF16" if chosen.safetensors else "Q4_K")
     progress = Progress()
     try:
-        odd = gguf_file.write(chosen.out, family, shape, chosen.quant, chosen.seed, progress)
+        odd = write(chosen.out, family, shape, kind, chosen.seed, progress)
     except OSError as error:
         raise ModelError(f"cannot write {chosen.out}: {error.strerror or error}") from error
     finally:
         progress.close()
     if odd:
         some = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
-        print(f"rows that do not fit {chosen.quant}: {some}", file=sys.stderr)
+        print(f"rows that do not fit {kind}: {some}", file=sys.stderr)
     print(chosen.out)
     return 0

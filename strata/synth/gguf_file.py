@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFValueType, GGUFWriter, TokenType
 
 from strata.synth import blocks, ngrams
-from strata.synth.shape import Family, Shape
+from strata.synth.pieces import bytes_of, pieces
+from strata.synth.shape import EPS, Family, Shape
 from strata.synth.tensors import Tensor, gguf_tensors, ngram_layer
 from strata.synth.words import CHATML, END, END_OF_TEXT, SPECIAL, Words
 from strata.types import ProgressSink
-
-_PIECE = 1 << 22  # bytes made at a time
-_EPS = 1e-6
 
 
 def write(
@@ -35,7 +31,7 @@ def write(
     items = [(one, _format(one, Type[kind])) for one in gguf_tensors(family, shape)]
     for one, own in items:
         writer.add_tensor_info(
-            one.name, one.shape, np.dtype(np.float32), _bytes(one, own), raw_dtype=own
+            one.name, one.shape, np.dtype(np.float32), bytes_of(one, own), raw_dtype=own
         )
     part = path.with_name(path.name + ".part")
     writer.write_header_to_file(part)
@@ -43,7 +39,7 @@ def write(
     writer.write_ti_data_to_file()
     assert writer.fout is not None
     out = writer.fout[0]
-    total, done = sum(_bytes(*item) for item in items), 0
+    total, done = sum(bytes_of(*item) for item in items), 0
     writer.write_padding(out, out.tell())
     for one, own in items:
         for piece in pieces(one, own, words, seed):
@@ -56,28 +52,12 @@ def write(
     return [f"{one.name} ({own.name})" for one, own in items if _odd(one, own, Type[kind])]
 
 
-def pieces(one: Tensor, kind: Type, words: Words, seed: int) -> Iterator[blocks.Bytes]:
-    """The bytes of a tensor, in whole rows. They depend on its name, not on other tensors."""
-    cols, count = one.shape[-1], int(np.prod(one.shape[:-1]))
-    spread = np.full(count, one.spread, np.float32)
-    if one.words:
-        spread[words.silent] = 0
-    random = np.random.default_rng((seed, crc32(one.name.encode())))
-    step = max(1, _PIECE // (4 * cols))
-    for first in range(0, count, step):
-        yield blocks.rows(kind, cols, spread[first : first + step], one.mean, random)
-
-
 def _format(one: Tensor, kind: Type) -> Type:
     return Type.F32 if one.exact else blocks.fitting(kind, one.shape[-1])
 
 
 def _odd(one: Tensor, own: Type, kind: Type) -> bool:
     return not one.exact and own != kind
-
-
-def _bytes(one: Tensor, kind: Type) -> int:
-    return int(np.prod(one.shape[:-1])) * blocks.row_bytes(kind, one.shape[-1])
 
 
 def _sizes(writer: GGUFWriter, family: Family, s: Shape) -> None:
@@ -88,7 +68,7 @@ def _sizes(writer: GGUFWriter, family: Family, s: Shape) -> None:
     writer.add_head_count_kv(s.kv_heads)
     writer.add_key_length(s.head_dim)
     writer.add_value_length(s.head_dim)
-    writer.add_layer_norm_rms_eps(_EPS)
+    writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(family.theta)
     writer.add_rope_dimension_count(s.rotary_dims(family))
     writer.add_vocab_size(s.vocab)
@@ -143,7 +123,7 @@ def _streams(writer: GGUFWriter, family: Family, s: Shape) -> None:
 def _tokenizer(writer: GGUFWriter, words: Words) -> None:
     normal = words.size - len(SPECIAL)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre(words.PRE)
     writer.add_token_list(words.entries)
     writer.add_token_types([TokenType.NORMAL] * normal + [TokenType.CONTROL] * len(SPECIAL))
     writer.add_token_merges([f"{a} {b}" for a, b in words.merges])

@@ -11,6 +11,8 @@ from typing import Any
 
 from strata.types import ModelError
 
+EPS = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Family:

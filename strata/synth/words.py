@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, product
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,9 @@ _LEAST = 256 + len(SPECIAL) + 2
 
 @dataclass(frozen=True)
 class Words:
-    """The tokenizer of a vocabulary of `size`."""
+    """The tokenizer of a vocabulary of `size`. `PRE`: how text is cut before merging."""
 
+    PRE: ClassVar[str] = "qwen2"
     size: int
 
     def __post_init__(self) -> None:
