@@ -67,17 +67,19 @@ def _weights(
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     part, done = path.with_name(path.name + ".part"), 0
-    with part.open("wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for one in items:
-            for piece in pieces(one, kind, words, seed):
-                out.write(piece.data)
-                done += piece.nbytes
-                progress("weights", done, end)
-        for _, values in numbers:
-            out.write(values.tobytes())
-    progress("weights", end, end)
-    part.replace(path)
+    try:
+        with part.open("wb") as out:
+            out.write(struct.pack("<Q", len(text)) + text)
+            for one in items:
+                for piece in pieces(one, kind, words, seed):
+                    out.write(piece.data)
+                    done += piece.nbytes
+                    progress("weights", done, end)
+            for _, values in numbers:
+                out.write(values.tobytes())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _config(family: Family, s: Shape, words: Words) -> dict[str, Any]:

@@ -1,7 +1,11 @@
-"""Writes a random model as a GGUF file, tensor by tensor, each in pieces of a few megabytes."""
+"""Writes GGUF files tensor by tensor, each in pieces of a few megabytes; and random models so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +13,26 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFValueType, GGUFWriter, TokenType
 
 from strata.synth import blocks, ngrams
-from strata.synth.pieces import bytes_of, pieces
+from strata.synth.pieces import pieces
 from strata.synth.shape import EPS, Family, Shape
 from strata.synth.tensors import Tensor, gguf_tensors, ngram_layer
 from strata.synth.words import CHATML, END, END_OF_TEXT, SPECIAL, Words
 from strata.types import ProgressSink
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor to be written: its shape in C order, and what makes its bytes, in pieces."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Type
+    pieces: Callable[[], Iterator[blocks.Bytes]]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole tensor."""
+        return prod(self.shape[:-1]) * blocks.row_bytes(self.kind, self.shape[-1])
 
 
 def write(
@@ -29,27 +48,39 @@ def write(
     _sizes(writer, family, shape)
     _tokenizer(writer, words)
     items = [(one, _format(one, Type[kind])) for one in gguf_tensors(family, shape)]
-    for one, own in items:
-        writer.add_tensor_info(
-            one.name, one.shape, np.dtype(np.float32), bytes_of(one, own), raw_dtype=own
-        )
-    part = path.with_name(path.name + ".part")
-    writer.write_header_to_file(part)
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    assert writer.fout is not None
-    out = writer.fout[0]
-    total, done = sum(bytes_of(*item) for item in items), 0
-    writer.write_padding(out, out.tell())
-    for one, own in items:
-        for piece in pieces(one, own, words, seed):
-            out.write(piece.data)
-            done += piece.nbytes
-            progress("weights", done, total)
-        writer.write_padding(out, out.tell())
-    writer.close()
-    part.replace(path)
+    parts = [
+        Part(one.name, one.shape, own, partial(pieces, one, own, words, seed)) for one, own in items
+    ]
+    write_parts(writer, path, parts, progress)
     return [f"{one.name} ({own.name})" for one, own in items if _odd(one, own, Type[kind])]
+
+
+def write_parts(
+    writer: GGUFWriter, path: Path, parts: Sequence[Part], progress: ProgressSink
+) -> None:
+    """Write the keys that `writer` has and these tensors. `path` appears once it is whole."""
+    for one in parts:
+        float32 = np.dtype(np.float32)
+        writer.add_tensor_info(one.name, one.shape, float32, one.nbytes, raw_dtype=one.kind)
+    beside = path.with_name(path.name + ".part")
+    total, done = sum(one.nbytes for one in parts), 0
+    try:
+        writer.write_header_to_file(beside)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        assert writer.fout is not None
+        out = writer.fout[0]
+        writer.write_padding(out, out.tell())
+        for one in parts:
+            for piece in one.pieces():
+                out.write(piece.data)
+                done += piece.nbytes
+                progress("weights", done, total)
+            writer.write_padding(out, out.tell())
+        writer.close()
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _format(one: Tensor, kind: Type) -> Type:
