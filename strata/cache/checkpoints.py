@@ -271,6 +271,12 @@ class Checkpoints:
         if node.checkpoint is not None:
             node.checkpoint.age = self.clock
 
+    def clear(self) -> None:
+        """See `States`."""
+        for node in list(self.kept):
+            self.drop(node)
+            self._stripped(node)
+
     def lost(self, node: Node) -> int:
         """Without a checkpoint there is nothing to resume from: the rows alone save nothing."""
         return self._saved(node) if node.checkpoint else 0
