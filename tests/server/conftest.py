@@ -198,7 +198,7 @@ class ScriptedEngine:
     refusal: RequestError | None = None
     past: tuple[Record, ...] = ()
     now: Snapshot | None = None
-    freed: Freed = Freed(0, 0, 0)
+    freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
         if self.refusal is not None:
