@@ -11,6 +11,15 @@ namespace {
 
 constexpr float kLog2e = 1.44269504f;
 
+// x * sigmoid(gate). Below -87 the quotient is a subnormal number at most; the clamp
+// keeps 2^x finite.
+Lanes sigmoid_times(Lanes x, Lanes gate) {
+  Lanes power = min(mul(gate, splat(-kLog2e)), splat(126.0f));
+  return div(x, add(splat(1.0f), exp2(power)));
+}
+
+Lanes silu(Lanes g) { return sigmoid_times(g, g); }
+
 // Four running sums, then their lanes: the order depends on n alone.
 float sum_of_squares(const float* x, int n) {
   Lanes a = zero(), b = zero(), c = zero(), d = zero();
@@ -59,11 +68,52 @@ void multiply(float* x, float factor, int n) {
   if (i < n) store_part(x + i, mul(load_part(x + i, n - i), f), n - i);
 }
 
-Lanes silu(Lanes g) {
-  // Below -87 the quotient is a subnormal number at most; the clamp keeps 2^x finite.
-  Lanes power = min(mul(g, splat(-kLog2e)), splat(126.0f));
-  return div(g, add(splat(1.0f), exp2(power)));
+void add_scaled(float* x, const float* y, float factor, int n) {
+  Lanes f = splat(factor);
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, fma(load(y + i), f, load(x + i)));
+  if (i < n) store_part(x + i, fma(load_part(y + i, n - i), f, load_part(x + i, n - i)), n - i);
 }
+
+void mix(const float* x, const float* weight, float eps, const float* gate, int streams, int n,
+         float* out) {
+  const Lanes part = splat(1.0f / static_cast<float>(streams));
+  for (int s = 0; s < streams; ++s, x += n, weight += n, gate += n) {
+    const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+    const Lanes factor = splat(1.0f / std::sqrt(mean + eps));
+    for (int i = 0; i < n; i += kLanes) {
+      const int here = n - i < kLanes ? n - i : kLanes;
+      Lanes normed = mul(mul(load_part(x + i, here), factor), load_part(weight + i, here));
+      Lanes sum = mul(sigmoid_times(normed, load_part(gate + i, here)), part);
+      if (s) sum = add(load_part(out + i, here), sum);
+      store_part(out + i, sum, here);
+    }
+  }
+}
+
+void sigmoid_mul(float* x, const float* gate, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    store(x + i, sigmoid_times(load(x + i), load(gate + i)));
+  if (i < n) {
+    Lanes v = sigmoid_times(load_part(x + i, n - i), load_part(gate + i, n - i));
+    store_part(x + i, v, n - i);
+  }
+}
+
+void swish_mul(float* x, const float* gate, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, mul(load(x + i), silu(load(gate + i))));
+  if (i < n) {
+    Lanes v = mul(load_part(x + i, n - i), silu(load_part(gate + i, n - i)));
+    store_part(x + i, v, n - i);
+  }
+}
+
+void unit(float* x, float least, float scale, int n) {
+  multiply(x, scale / std::sqrt(sum_of_squares(x, n) + least), n);
+}
+
 
 void silu_mul(float* gate, const float* up, int n) {
   int i = 0;
@@ -108,7 +158,8 @@ void narrow(const float* x, int n, uint16_t* out, size_t step) {
 }  // namespace
 
 extern const RowKernels row_kernels;
-const RowKernels row_kernels = {rms_norm, add_row, silu_mul, rotate, multiply,
-                                narrow,   attend,  merge,    finish};
+const RowKernels row_kernels = {
+    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul, unit,  silu_mul,
+    rotate,   multiply, narrow,     convolve, scan,        attend,    merge, finish};
 
 }  // namespace strata::STRATA_ISA
