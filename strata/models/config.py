@@ -18,7 +18,8 @@ from strata.types import ModelError
 @dataclass(frozen=True, slots=True)
 class ExpertShape:
     """A mixture of experts: `ffn` neurons each; `shared` neurons of the expert that every token
-    takes, 0 for none. `normalise`: the chosen probabilities are divided by their sum.
+    takes, 0 for none. `normalise`: the chosen probabilities are divided by their sum. `dense`
+    are the layers (from 0) that have a plain feed-forward instead.
     """
 
     count: int
@@ -26,6 +27,13 @@ class ExpertShape:
     ffn: int
     shared: int
     normalise: bool
+    dense: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.top_k > self.count:
+            raise ModelError(
+                f"the model file says that a token takes {self.top_k} of {self.count} experts"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,13 @@ class DeltaShape:
     kernel: int
     sigmoid_gate: bool = False
 
+    def __post_init__(self) -> None:
+        if self.v_heads % self.k_heads:
+            raise ModelError(
+                f"{self.v_heads} value heads of the recurrent layers cannot share"
+                f" {self.k_heads} key heads"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class IndexerShape:
@@ -48,22 +63,37 @@ class IndexerShape:
     budget: int
     ratio: int
 
+    def __post_init__(self) -> None:
+        if self.budget % self.ratio:
+            raise ModelError(
+                f"the indexer's budget of {self.budget} tokens is no whole number of blocks"
+                f" of {self.ratio}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class NgramHash:
+    """The hashes of one layer, in the terms of strata.kernels.ngram: `size` multipliers; primes
+    and first rows of the table for each hash.
+    """
+
+    multipliers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class NgramShape:
-    """Hashed n-gram embeddings in `layers` (from 0): `heads` hashes for each length of 2 to
-    `size` tokens, `dim` floats each; `kernel` taps of the convolution.
+    """Hashed n-gram embeddings in the layers `hashes` (from 0): `heads` hashes for each length
+    of 2 to `size` tokens, `dim` floats each; `kernel` taps of the convolution.
     """
 
-    layers: tuple[int, ...]
     size: int
     heads: int
     dim: int
     kernel: int
     eos: int
-    multipliers: tuple[int, ...]
-    sizes: tuple[int, ...]
-    offsets: tuple[int, ...]
+    hashes: Mapping[int, NgramHash]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +102,8 @@ class ArchConfig:
 
     `ffn` of the dense layers, 0 where there are none. `recurrent`: of each layer, whether it is
     a Gated DeltaNet (else attention); () when none is. `streams` residual streams, mixed through
-    `stream_rank` dimensions.
+    `stream_rank` dimensions. `drafts` blocks of the file come after the layers: they draft tokens,
+    and are left.
     """
 
     name: str
@@ -95,6 +126,7 @@ class ArchConfig:
     streams: int = 1
     stream_rank: int = 0
     ngram: NgramShape | None = None
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context"):
@@ -129,6 +161,7 @@ def count(keys: Mapping[str, Any], key: str, default: int | None = None) -> int:
 
 
 def positive(keys: Mapping[str, Any], key: str, default: float | None) -> float:
+    """A number, not below zero. ModelError when it is missing or something else."""
     value = keys.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ModelError(f"{key} is {value!r} in the model file, not a number")

@@ -18,15 +18,15 @@ from torch import Tensor
 from strata.kernels import Fields, Kernels, Op
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
+from strata.kernels.indexer import IndexerWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.moe import MoeWeights
 from strata.kernels.ngram import NgramWeights
-from strata.kernels.quant import QTensor
-from strata.kernels.residual import PreNorm
+from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
-from strata.models.weights import Weights
+from strata.models.weights import Weights, reordered
 from strata.types import LayerMemory, MemoryField
 
 # --------------------------------------------------------------- sublayers
@@ -141,27 +141,45 @@ BIASES = ("q_bias", "k_bias", "v_bias")
 HEAD_NORMS = ("q_norm", "k_norm")
 
 
+def pre_norm(weights: Weights, config: ArchConfig, layer: int | None, name: str) -> PreNorm:
+    """The usual way into the residual stream, through the norm of that name."""
+    return PreNorm(weights.vector(name, layer, config.hidden), config.eps)
+
+
 def attention(
-    weights: Weights, config: ArchConfig, layer: int, extra: Sequence[str] = ()
+    weights: Weights,
+    config: ArchConfig,
+    layer: int,
+    extra: Sequence[str] = (),
+    *,
+    gated: bool = False,
+    residual: Residual | None = None,
+    indexer: IndexerWeights | None = None,
 ) -> AttentionWeights:
-    """The attention weights of a layer, with those of BIASES and HEAD_NORMS named in `extra`."""
-    q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    """The attention weights of a layer, with those of BIASES and HEAD_NORMS named in `extra`.
+
+    When `gated`, the matrix of queries holds gates too. `residual`: "attention_norm" by default.
+    """
+    inner, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    q_rows = inner * (1 + gated)
     sizes = {"q_bias": q_rows, "k_bias": kv_rows, "v_bias": kv_rows}
     vectors: dict[str, Any] = {
         name: weights.vector(name, layer, sizes.get(name, config.head_dim)) for name in extra
     }
     return AttentionWeights(
-        residual=PreNorm(weights.vector("attention_norm", layer, config.hidden), config.eps),
+        residual=residual or pre_norm(weights, config, layer, "attention_norm"),
         eps=config.eps,
         q=weights.matrix("q", layer, q_rows, config.hidden),
         k=weights.matrix("k", layer, kv_rows, config.hidden),
         v=weights.matrix("v", layer, kv_rows, config.hidden),
-        o=weights.matrix("o", layer, config.hidden, q_rows),
+        o=weights.matrix("o", layer, config.hidden, inner),
         heads=config.heads,
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         rope=rope_spec(config.rope),
         scale=config.head_dim**-0.5,
+        gated=gated,
+        indexer=indexer,
         **vectors,
     )
 
@@ -178,7 +196,7 @@ def rope_spec(rope: Rope) -> RopeSpec:
 def mlp(weights: Weights, config: ArchConfig, layer: int) -> MlpWeights:
     """The gated MLP of a layer."""
     return MlpWeights(
-        residual=PreNorm(weights.vector("mlp_norm", layer, config.hidden), config.eps),
+        residual=pre_norm(weights, config, layer, "mlp_norm"),
         gate=weights.matrix("gate", layer, config.ffn, config.hidden),
         up=weights.matrix("up", layer, config.ffn, config.hidden),
         down=weights.matrix("down", layer, config.hidden, config.ffn),
@@ -200,17 +218,14 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
         pairs = rows[:, :dims].reshape(heads, dims // 2, 2).transpose(1, 2).reshape(heads, dims)
         return torch.cat((pairs, rows[:, dims:]), dim=1).reshape(-1)
 
-    def matrix(q: QTensor, rows: Tensor) -> QTensor:
-        return replace(q, data=q.data.view(q.rows, q.row_bytes)[rows].reshape(-1))
-
     def vector(bias: Tensor | None, rows: Tensor) -> Tensor | None:
         return None if bias is None else bias[rows]
 
     q_rows, k_rows = order(weights.heads), order(weights.kv_heads)
     return replace(
         weights,
-        q=matrix(weights.q, q_rows),
-        k=matrix(weights.k, k_rows),
+        q=reordered(weights.q, q_rows),
+        k=reordered(weights.k, k_rows),
         q_bias=vector(weights.q_bias, q_rows),
         k_bias=vector(weights.k_bias, k_rows),
     )

@@ -11,7 +11,16 @@ from typing import Any, Protocol
 from strata.files import ModelFile
 from strata.kernels import Kernels, StepResult
 from strata.memory.arena import SlotArena
-from strata.models import llama, qwen2, qwen3
+from strata.models import (
+    llama,
+    olmoe,
+    qwen2,
+    qwen3,
+    qwen3_5,
+    qwen3_moe,
+    qwen3_next,
+    qwen4_exp,
+)
 from strata.types import ForwardPlan, LayerMemory, ModelError, ProgressSink, silent
 
 
@@ -42,6 +51,20 @@ FAMILIES: Mapping[str, Callable[[ModelFile, Kernels, ProgressSink], Model]] = {
     "llama": llama.build,
     "qwen2": qwen2.build,
     "qwen3": qwen3.build,
+    "qwen3_moe": qwen3_moe.build,
+    "qwen3moe": qwen3_moe.build,
+    "olmoe": olmoe.build,
+    "qwen3_next": qwen3_next.build,
+    "qwen3next": qwen3_next.build,
+    "qwen3_5": qwen3_5.build,
+    "qwen35": qwen3_5.build,
+    "qwen3_5_text": qwen3_5.build,
+    "qwen3_5_moe": qwen3_5.build,
+    "qwen35moe": qwen3_5.build,
+    "qwen3_5_moe_text": qwen3_5.build,
+    "qwen4_exp": qwen4_exp.build,
+    "qwen4exp": qwen4_exp.build,
+    "qwen4_exp_text": qwen4_exp.build,
 }
 
 

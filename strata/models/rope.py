@@ -102,25 +102,38 @@ _HF_KEYS = {
 _HF_COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 
 
-def from_hf(config: Mapping[str, Any], head_dim: int, theta: float) -> Rope:
+# Of images' rows and columns; a text's tokens turn by their one position.
+_HF_MROPE = {"mrope_section", "mrope_interleaved"}
+
+
+def from_hf(
+    config: Mapping[str, Any],
+    head_dim: int,
+    theta: float,
+    partial: float = 1.0,
+    mrope: bool = False,
+) -> Rope:
     """RoPE of a config.json, in its old (`rope_scaling`) or new form (`rope_parameters`).
 
-    `theta` is the family's default. ModelError for types and keys that are not
+    `theta` and `partial`, the share of a head that turns, are the family's defaults; with `mrope`
+    it may say where an image's positions go. ModelError for types and keys that are not
     understood, since each of them changes the arithmetic.
     """
     given = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     kind = given.get("rope_type") or given.get("type") or "default"
+    if mrope and kind == "mrope":
+        kind = "default"
     if kind not in _HF_KEYS:
         raise ModelError(
             f"rope type {kind!r} is not supported; supported: {', '.join(sorted(_HF_KEYS))}"
         )
     stray = {key for key, value in given.items() if value is not None}
-    stray -= _HF_KEYS[kind] | _HF_COMMON
+    stray -= _HF_KEYS[kind] | _HF_COMMON | (_HF_MROPE if mrope else set())
     if stray:
         raise ModelError(f"rope type {kind!r} with {', '.join(sorted(stray))} is not supported")
     theta = float(given.get("rope_theta") or config.get("rope_theta") or theta)
-    partial = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    dims = int(head_dim * partial)
+    share = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or partial
+    dims = int(head_dim * share)
     base = plain(theta, dims)
     original = (
         config.get("original_max_position_embeddings")

@@ -8,8 +8,12 @@ would change the arithmetic if the model were complete.
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 import torch
@@ -19,52 +23,107 @@ from strata.files import ModelFile, TensorEntry
 from strata.kernels.quant import QTensor, dequantise, quantised
 from strata.types import ModelError
 
-# short name -> (GGUF name, Hugging Face name); {} stands for the layer's number
+_log = logging.getLogger(__name__)
+
+# short name -> (GGUF name, Hugging Face name); {} stands for the layer's number, a second {} for
+# that of an expert or a part of a table
 Names = Mapping[str, tuple[str, str]]
 
 # Not weights: the first is read with the config, the second is recomputed by everyone.
 _IGNORED = ("rope_freqs.weight", ".rotary_emb.inv_freq")
+_OUTER, _INNER = "model.", "model.language_model."  # of Hugging Face names
+_I64 = 27
 
 
 class Weights:
     """Tensors of `file` by short name; counts what was taken."""
 
-    def __init__(self, file: ModelFile, names: Names) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        names: Names,
+        *,
+        centred: Collection[str] = (),
+        ignored: Mapping[str, str] | None = None,
+    ) -> None:
+        """`centred` are the short names of norms that a Hugging Face checkpoint stores less one.
+        `ignored` maps beginnings of names to what those tensors are, which nobody needs.
+        """
         self.file = file
         self.nbytes = 0
         self._column = 0 if file.kind == "gguf" else 1
         self._names = names
+        self._centred = frozenset(centred if file.kind == "folder" else ())
+        self._ignored = ignored or {}
+        self._nested = any(name.startswith(_INNER) for name in file.tensors)
         self._taken: set[str] = set()
 
-    def name(self, short: str, layer: int | None = None) -> str:
-        """The file's name of a tensor."""
-        return self._names[short][self._column].format(layer)
+    def name(self, short: str, layer: int | None = None, part: int = 0) -> str:
+        """The file's name of a tensor, of which a multimodal checkpoint has a longer form."""
+        name = self._names[short][self._column].format(layer, part)
+        if self._nested and name.startswith(_OUTER):
+            return _INNER + name.removeprefix(_OUTER)
+        return name
 
     def has(self, short: str, layer: int | None = None) -> bool:
-        """Whether the file has the tensor."""
-        return self.name(short, layer) in self.file.tensors
+        """Whether the file has the tensor (the first one, where it comes in parts)."""
+        return short in self._names and self.name(short, layer) in self.file.tensors
 
-    def matrix(self, short: str, layer: int | None, rows: int, cols: int) -> QTensor:
+    def matrix(self, short: str, layer: int | None, rows: int, cols: int, part: int = 0) -> QTensor:
         """A weight matrix as it is stored. ModelError when missing or of another shape."""
-        entry = self._take(short, layer, (rows, cols))
-        try:
-            return quantised(_tensor(entry), entry.format, rows, cols)
-        except ModelError as error:
-            raise ModelError(f"tensor {entry.name!r}: {error}") from error
+        return _matrix(self._take(short, layer, (rows, cols), part), rows, cols)
+
+    def stack(
+        self, short: str, layer: int | None, count: int, rows: int, cols: int
+    ) -> list[QTensor]:
+        """`count` matrices: tensors of their own when the name has a place for their number, else
+        parts of one tensor [count, rows, cols], not copied either.
+        """
+        if self._numbered(short):
+            return [self.matrix(short, layer, rows, cols, part) for part in range(count)]
+        whole = _matrix(self._take(short, layer, (count, rows, cols)), count * rows, cols)
+        return [cut(whole, i * rows, rows) for i in range(count)]
+
+    def table(self, short: str, layer: int | None, cols: int) -> list[QTensor]:
+        """A matrix of any number of rows, or several that follow each other, when the name has a
+        place for a number. To be read where it lies: it does not count as memory.
+        """
+        parts: list[QTensor] = []
+        before = self.nbytes
+        while (entry := self.file.tensors.get(self.name(short, layer, len(parts)))) is not None:
+            rows = prod(entry.shape) // cols
+            parts.append(self.matrix(short, layer, rows, cols, len(parts)))
+            if not self._numbered(short):
+                break
+        self.nbytes = before
+        return parts
 
     def vector(self, short: str, layer: int | None, size: int) -> Tensor:
         """A vector as float32 [size]. ModelError when missing or of another shape."""
+        whole = dequantise(_matrix(self._take(short, layer, (size,)), 1, size)).reshape(size)
+        return whole + 1 if short in self._centred else whole
+
+    def values(self, short: str, layer: int | None, rows: int, cols: int) -> Tensor:
+        """A matrix that is no factor of a product, as float32 [rows, cols]."""
+        return dequantise(self.matrix(short, layer, rows, cols))
+
+    def integers(self, short: str, layer: int | None, size: int) -> tuple[int, ...]:
+        """Whole numbers of 64 bits. ModelError when missing or anything else."""
         entry = self._take(short, layer, (size,))
-        try:
-            whole = quantised(_tensor(entry), entry.format, 1, size)
-        except ModelError as error:
-            raise ModelError(f"tensor {entry.name!r}: {error}") from error
-        return dequantise(whole).reshape(size)
+        if entry.format != _I64:
+            raise ModelError(f"tensor {entry.name!r} does not hold whole numbers of 64 bits")
+        return tuple(np.asarray(entry.data).view("<i8").tolist())
 
     def finish(self, unused: Collection[str] = ()) -> None:
-        """Complain of tensors that nobody took, except those named in `unused`."""
+        """Complain of tensors that nobody took, except those named in `unused` and those that
+        the family ignores, of which the log tells.
+        """
         left = self.file.tensors.keys() - self._taken - set(unused)
         left = {name for name in left if not name.endswith(_IGNORED)}
+        reasons = {name: self._reason(name) for name in left}
+        for reason, count in Counter(filter(None, reasons.values())).items():
+            _log.warning("%s: %d tensors of %s are not used", self.file.path, count, reason)
+        left = {name for name, reason in reasons.items() if reason is None}
         if left:
             some = ", ".join(sorted(left)[:4]) + (", ..." if len(left) > 4 else "")
             raise ModelError(
@@ -72,12 +131,24 @@ class Weights:
                 f" {self.file.architecture} does not use here: {some}"
             )
 
-    def _take(self, short: str, layer: int | None, shape: tuple[int, ...]) -> TensorEntry:
-        name = self.name(short, layer)
+    def _numbered(self, short: str) -> bool:
+        """Whether the tensor comes in parts with names of their own."""
+        return self._names[short][self._column].count("{}") > 1
+
+    def _reason(self, name: str) -> str | None:
+        for prefix, reason in self._ignored.items():
+            if name.startswith(prefix):
+                return reason
+        return None
+
+    def _take(
+        self, short: str, layer: int | None, shape: tuple[int, ...], part: int = 0
+    ) -> TensorEntry:
+        name = self.name(short, layer, part)
         entry = self.file.tensors.get(name)
         if entry is None:
             raise ModelError(f"{self.file.path} has no tensor {name!r}: it is not complete")
-        if entry.shape != shape:
+        if _extents(entry.shape) != _extents(shape):
             raise ModelError(f"tensor {name!r} has the shape {entry.shape}, not {shape}")
         if name not in self._taken:
             self._taken.add(name)
@@ -85,8 +156,32 @@ class Weights:
         return entry
 
 
-def _tensor(entry: TensorEntry) -> Tensor:
-    """The bytes as a tensor, without a copy. torch warns of read-only memory: nobody writes."""
+# ------------------------------------------------------------------ rows
+
+
+def cut(q: QTensor, first: int, count: int) -> QTensor:
+    """Rows [first, first + count) of a matrix, not copied."""
+    size = q.row_bytes
+    return replace(q, data=q.data[first * size : (first + count) * size], rows=count)
+
+
+def reordered(q: QTensor, rows: Tensor) -> QTensor:
+    """The matrix of these rows (int64 [n]). Whole rows move: the quantisation stays as it is."""
+    data = q.data.view(q.rows, q.row_bytes)[rows].reshape(-1)
+    return replace(q, data=data, rows=rows.numel())
+
+
+def _extents(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without those of 1, which formats write or leave out."""
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def _matrix(entry: TensorEntry, rows: int, cols: int) -> QTensor:
+    """The bytes as a matrix, without a copy. torch warns of read-only memory: nobody writes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(np.asarray(entry.data))
+        data = torch.from_numpy(np.asarray(entry.data))
+    try:
+        return quantised(data, entry.format, rows, cols)
+    except ModelError as error:
+        raise ModelError(f"tensor {entry.name!r}: {error}") from error

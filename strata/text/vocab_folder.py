@@ -91,8 +91,10 @@ def _entries(ids: Mapping[str, int]) -> list[str | None]:
 
 
 def _stated_ends(metadata: Mapping[str, Any], size: int) -> Iterator[int]:
-    for name in ("generation_config", "config"):
-        stated = (metadata.get(name) or {}).get("eos_token_id")
+    config = metadata.get("config") or {}
+    text = config.get("text_config")  # of a multimodal model
+    for stating in (metadata.get("generation_config"), config, text):
+        stated = stating.get("eos_token_id") if isinstance(stating, dict) else None
         for number in stated if isinstance(stated, list) else [stated]:
             if isinstance(number, int) and 0 <= number < size:
                 yield number

@@ -6,7 +6,7 @@ the normed stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -18,9 +18,8 @@ from strata.kernels import Kernels
 from strata.kernels.head import HeadWeights
 from strata.kernels.moe import Expert, MoeWeights
 from strata.kernels.quant import Format, QTensor, dequantise
-from strata.kernels.residual import PreNorm
+from strata.kernels.residual import GatedStreams, PreNorm, Residual
 from strata.types import ForwardPlan
-
 
 # Minima that bring the mean of random weights near 0.
 MINIMA = {Format.Q4_1: -7.5, Format.Q5_1: -15.5, Format.Q4_K: 7.5, Format.Q5_K: 15.5}
@@ -49,12 +48,13 @@ def matrix(kind: Format, rows: int, cols: int, rng: np.random.Generator) -> QTen
 class Mixture:
     experts: int = 8
     top_k: int = 2
-    hidden: int = 256
-    ffn: int = 256
+    hidden: int = 64
+    ffn: int = 64
     formats: tuple[Format, Format, Format] = (Format.F32,) * 3  # gate, up, down
     normalise: bool = True
     shared_ffn: int = 0
     gated: bool = False
+    streams: int = 1  # residual streams
     seed: int = 0
 
 
@@ -71,9 +71,8 @@ def mixture(shape: Mixture) -> MoeWeights:
             matrix(down, s.hidden, ffn, rng),
         )
 
-    norm = torch.from_numpy(rng.uniform(0.5, 1.5, s.hidden).astype(np.float32))
     return MoeWeights(
-        residual=PreNorm(norm, 1e-5),
+        residual=residual(s, rng),
         router=matrix(Format.F32, s.experts, s.hidden, rng),
         experts=[expert(s.ffn) for _ in range(s.experts)],
         top_k=s.top_k,
@@ -83,19 +82,27 @@ def mixture(shape: Mixture) -> MoeWeights:
     )
 
 
-class Layer:
-    """A layer on the stream `x` [n, hidden]."""
+def residual(shape: Mixture, rng: np.random.Generator, inject: bool = True) -> Residual:
+    streams, width = shape.streams, shape.streams * shape.hidden
+    norm = torch.from_numpy(rng.uniform(0.5, 1.5, width).astype(np.float32))
+    if streams == 1:
+        return PreNorm(norm, 1e-5)
+    down, up = matrix(Format.F32, 12, width, rng), matrix(Format.F32, width, 12, rng)
+    shares = matrix(Format.F32, streams, width, rng) if inject else None
+    return GatedStreams(norm, 1e-5, streams, down, up, shares)
 
-    def __init__(self, weights: MoeWeights, kernels: Kernels, x: Tensor) -> None:
-        n, hidden = x.shape
+
+class Layer:
+    """A layer on the streams that begin as `x` [n, hidden]."""
+
+    def __init__(self, shape: Mixture, kernels: Kernels, x: Tensor, **changes: object) -> None:
+        (n, hidden), streams = x.shape, shape.streams
         table = QTensor(x.contiguous().view(torch.uint8).reshape(-1), Format.F32, n, hidden)
         eye = torch.eye(hidden).view(torch.uint8).reshape(-1)
-        head = HeadWeights(
-            PreNorm(torch.ones(hidden), 1e-5), QTensor(eye, Format.F32, hidden, hidden)
-        )
-        self._program = kernels.program(
-            [kernels.embed(table), kernels.moe(weights), kernels.head(head)]
-        )
+        last = residual(shape, np.random.default_rng(9), inject=False)
+        head = HeadWeights(last, QTensor(eye, Format.F32, hidden, hidden))
+        layer = kernels.moe(replace(mixture(shape), **changes))
+        self._program = kernels.program([kernels.embed(table, streams), layer, kernels.head(head)])
 
     def run(self, tokens: list[int]) -> Tensor:
         """The normed stream of these rows of x."""

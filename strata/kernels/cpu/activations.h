@@ -44,8 +44,6 @@ class Activations {
   void multiply(const Slice& slice, int row, int rows, float* y, int ldy) const;
   // The same with rows order[0], order[1], ...
   void gather(const Slice& slice, const int32_t* order, int rows, float* y, int ldy) const;
-  // The same, added to y. `sums` has room for rows * columns floats.
-  void add(const Slice& slice, int row, int rows, float* sums, float* y, int ldy) const;
 
  private:
   static constexpr int kKinds = 3;

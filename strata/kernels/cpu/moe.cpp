@@ -100,8 +100,10 @@ void add_weighted(float* y, float weight, const float* x, int count) {
 }  // namespace
 
 struct Moe::Work {
-  Work(const MoeWeights& w, Carver& carver, int tokens, int id, int threads)
-      : tokens(tokens),
+  Work(const MoeWeights& w, const Step& step, Carver& carver, int first, int id, int threads)
+      : step(step),
+        first(first),
+        tokens(std::min(kTokens, step.count - first)),
         experts(w.router.n),
         in(inputs(w, carver, tokens, id, threads)),
         routes(carver, tokens, experts, w.top_k, w.normalise),
@@ -130,7 +132,9 @@ struct Moe::Work {
              shared.gate.format, shared.up.format}};
   }
 
-  int tokens, experts;
+  const Step& step;
+  int first, tokens;
+  int experts;
   Activations in;
   Routes routes;
   Group routed;
@@ -140,38 +144,34 @@ struct Moe::Work {
   int32_t* every_token;        // [tokens] 0, 1, 2, ...
   std::atomic<int>* unrouted;  // parts of the tokens
   int router_tiles;            // of a slice
-  float* own;                  // the thread's: a normed row, or its part of a sum
+  float* own;                  // the thread's: a row of h, or its part of a sum
   bool prepared = false;       // the thread's own activations
 };
 
 size_t Moe::scratch(const Step& step, int threads) const {
   Carver carver(nullptr);
-  Work(weights_, carver, std::min(step.count, kTokens), 0, threads);
+  Work(weights_, step, carver, 0, 0, threads);
   return carver.used();
 }
 
 void Moe::run(Member& member, const Step& step, std::byte* scratch) const {
   for (int first = 0; first < step.count; first += kTokens) {
     Carver carver(scratch);
-    const int tokens = std::min(kTokens, step.count - first);
-    Work work(weights_, carver, tokens, member.id(), member.size());
-    float* x = step.x + static_cast<size_t>(first) * width();
-    route(member, x, work);
-    feed(member, x, work);
-    combine(member, x, work);
+    Work work(weights_, step, carver, first, member.id(), member.size());
+    route(member, work);
+    feed(member, work);
+    combine(member, work);
   }
 }
 
-void Moe::norm(const float* x, int row, Work& work) const {
-  const int hidden = width();
-  row_kernels().rms_norm(x + static_cast<size_t>(row) * hidden, weights_.norm, weights_.eps, hidden,
-                         work.own);
+void Moe::enter(Work& work, int row) const {
+  weights_.port.enter(work.step, work.first + row, work.own);
   work.in.set(row, work.own);
   work.prepared = true;
 }
 
 // Fills the routes; readies what the feeding counts.
-void Moe::route(Member& member, const float* x, Work& work) const {
+void Moe::route(Member& member, Work& work) const {
   constexpr int kPart = 8;  // tokens
   const Linear& router = weights_.router;
   const int parts = (work.tokens + kPart - 1) / kPart;
@@ -189,7 +189,7 @@ void Moe::route(Member& member, const float* x, Work& work) const {
     if (work.shared) work.shared->reset();
     work.unrouted->store(parts, std::memory_order_relaxed);
   };
-  share_after_rows(member, work.tokens, [&](int row) { norm(x, row, work); }, slices + 1, logits);
+  share_after_rows(member, work.tokens, [&](int row) { enter(work, row); }, slices + 1, logits);
   member.share(parts, [&](int part) {
     for (int t = part * kPart; t < work.tokens && t < (part + 1) * kPart; ++t)
       work.routes.choose(t, work.logits + static_cast<size_t>(t) * work.experts);
@@ -199,7 +199,7 @@ void Moe::route(Member& member, const float* x, Work& work) const {
 
 // Every expert's output for its tokens, the shared one's first. The number of tasks is that
 // of the most experts that the tokens can choose: it must not be read from memory (team.h).
-void Moe::feed(Member& member, const float* x, Work& work) const {
+void Moe::feed(Member& member, Work& work) const {
   auto each = [&](int task, int Group::*slices, auto run) {
     const int shared = work.shared ? (*work.shared).*slices : 0;
     if (task < shared) return run(*work.shared, Batch{0, 0, work.every_token, 0, work.tokens}, task);
@@ -219,7 +219,7 @@ void Moe::feed(Member& member, const float* x, Work& work) const {
   };
   auto prepare = [&] {
     if (!each_prepares(work.tokens) || work.prepared) return;
-    for (int row = 0; row < work.tokens; ++row) norm(x, row, work);
+    for (int row = 0; row < work.tokens; ++row) enter(work, row);
   };
   member.share(
       count(&Group::wide_slices), [&](int task) { each(task, &Group::wide_slices, wide); }, prepare);
@@ -227,9 +227,9 @@ void Moe::feed(Member& member, const float* x, Work& work) const {
                [&](int task) { each(task, &Group::down_slices, narrow); });
 }
 
-// x += the outputs of a token's experts in the order of their probabilities, the shared one last.
-void Moe::combine(Member& member, float* x, const Work& work) const {
-  const int hidden = width(), pieces = (hidden + kColumns - 1) / kColumns;
+// The outputs of a token's experts in the order of their probabilities, the shared one last.
+void Moe::combine(Member& member, const Work& work) const {
+  const int hidden = weights_.port.hidden, pieces = (hidden + kColumns - 1) / kColumns;
   member.share(work.tokens * pieces, [&](int task) {
     const int token = task / pieces, first = task % pieces * kColumns;
     const int columns = std::min(kColumns, hidden - first);
@@ -245,7 +245,7 @@ void Moe::combine(Member& member, float* x, const Work& work) const {
       add_weighted(work.own, weight,
                    work.shared->out + static_cast<size_t>(token) * hidden + first, columns);
     }
-    row_kernels().add(x + static_cast<size_t>(token) * hidden + first, work.own, columns);
+    weights_.port.leave(work.step, work.first + token, first, work.own, columns);
   });
 }
 

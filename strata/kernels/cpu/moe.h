@@ -1,5 +1,5 @@
-// The mixture of experts: x += sum of weight_k expert_k(h) + sigmoid(gate h) shared(h), with
-// h = norm(x) and expert(h) = down(silu(gate(h)) * up(h)).
+// The mixture of experts: sum of weight_k expert_k(h) + sigmoid(gate h) shared(h), with
+// expert(h) = down(silu(gate(h)) * up(h)).
 //
 // Tokens are taken in blocks, so its scratch does not grow with the step. In a block every
 // expert is read once, for all tokens that chose it.
@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "linear.h"
+#include "port.h"
 #include "program.h"
 
 namespace strata {
@@ -24,8 +25,7 @@ struct ExpertMatrices {
 };
 
 struct MoeWeights {
-  const float* norm;  // [hidden]
-  float eps;
+  Port port;
   Linear router;  // [experts, hidden]
   int top_k;
   bool normalise;
@@ -37,16 +37,16 @@ struct MoeWeights {
 class Moe : public Op {
  public:
   explicit Moe(const MoeWeights& weights) : weights_(weights) {}
-  int width() const override { return weights_.router.k; }
+  int width() const override { return weights_.port.width(); }
   size_t scratch(const Step& step, int threads) const override;
   void run(Member& member, const Step& step, std::byte* scratch) const override;
 
  private:
   struct Work;
-  void route(Member& member, const float* x, Work& work) const;
-  void feed(Member& member, const float* x, Work& work) const;
-  void combine(Member& member, float* x, const Work& work) const;
-  void norm(const float* x, int row, Work& work) const;
+  void route(Member& member, Work& work) const;
+  void feed(Member& member, Work& work) const;
+  void combine(Member& member, const Work& work) const;
+  void enter(Work& work, int row) const;
   MoeWeights weights_;
 };
 
