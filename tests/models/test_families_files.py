@@ -17,6 +17,23 @@ from torch import Tensor
 from strata.types import ModelError
 
 
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A checkpoint of a family, to be copied."""
+    made: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in made:
+            made[family] = tmp_path_factory.mktemp(family)
+            families.make(Case(family), made[family])
+        return made[family]
+
+    return get
+
+
+# ----------------------------------------------------------------- formats
+
+
 def change(folder: Path, how: Callable[[dict[str, Tensor]], None]) -> None:
     """Rewrite the tensors of a checkpoint in one file."""
     path = folder / "model.safetensors"
@@ -113,23 +130,38 @@ def test_what_text_does_not_need_is_ignored_and_told(
     assert "2 tensors of the head that drafts tokens are not used" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("family", "keys"),
+    [
+        (MOE, ["norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "rms_norm_eps"]),
+        (OLMOE, ["norm_topk_prob", "rms_norm_eps"]),
+        (NEXT, ["norm_topk_prob", "linear_conv_kernel_dim", "rope_parameters"]),
+        (SPARSE, ["linear_conv_kernel_dim", "rms_norm_eps"]),
+        (FLASH, ["norm_topk_prob", "output_gate_type", "seed", "ngram_size", "hc_count"]),
+        (FLASH, ["ple_conv_kernel_size", "ple_embed_dim", "linear_conv_kernel_dim"]),
+    ],
+)
+def test_keys_that_a_config_leaves_out(
+    family: str,
+    keys: list[str],
+    pristine: Callable[[str], Path],
+    tmp_path: Path,
+    load: Callable[..., Any],
+) -> None:
+    """Their values are those that transformers assumes, and wrote for this checkpoint."""
+    folder, tokens = pristine(family), families.tokens(8, 30)
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({key: config[key] for key in config if key not in keys}))
+    whole, less = (load(place, "reference").logits(tokens) for place in (folder, tmp_path))
+    assert torch.equal(whole, less)
+
+
 # ---------------------------------------------------------------- refusals
 
 _LINEAR = "linear_attention"
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A checkpoint of a family, to be copied."""
-    made: dict[str, Path] = {}
-
-    def get(family: str) -> Path:
-        if family not in made:
-            made[family] = tmp_path_factory.mktemp(family)
-            families.make(Case(family), made[family])
-        return made[family]
-
-    return get
 
 
 @pytest.mark.parametrize(
