@@ -42,7 +42,7 @@ NAMES: Names = {**hybrid.NAMES, **experts.NAMES}
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3.5 model, which has experts when the file says so. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS)
     config = config_hf.text_part(file)
     if "moe" not in file.architecture:
         return replace(config_hf.read(file, DENSE), delta=config_hf.delta(config))

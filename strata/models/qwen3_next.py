@@ -41,7 +41,7 @@ NAMES: Names = {
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS)
     config = config_hf.text_part(file)
     shared = "shared_expert_intermediate_size"
     return replace(

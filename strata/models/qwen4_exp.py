@@ -55,7 +55,7 @@ DEFAULTS = HfDefaults(
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Flash-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file, sigmoid_gate=True)
+        return config_gguf.read(file, hybrid.GGUF_KEYS | config_gguf.STREAMS, sigmoid_gate=True)
     config = config_hf.text_part(file)
     base = config_hf.read(file, DEFAULTS)
     shared = "shared_expert_intermediate_size"
