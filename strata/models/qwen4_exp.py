@@ -22,7 +22,6 @@ from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.layers import (
-    BIASES,
     HEAD_NORMS,
     Attention,
     Delta,
@@ -171,12 +170,11 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
         return Delta(hybrid.delta(weights, config, number, inputs, residual, tiled=True))
-    biases = BIASES if weights.has("q_bias", number) else ()
     own = attention(
         weights,
         config,
         number,
-        HEAD_NORMS + biases,
+        HEAD_NORMS,
         gated=True,
         residual=residual,
         indexer=indexer(weights, config, number),
