@@ -22,6 +22,7 @@ from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.layers import (
+    BIASES,
     HEAD_NORMS,
     Attention,
     Delta,
@@ -174,7 +175,7 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
         weights,
         config,
         number,
-        HEAD_NORMS,
+        HEAD_NORMS + biases,
         gated=True,
         residual=residual,
         indexer=indexer(weights, config, number),

@@ -1,7 +1,5 @@
 #include "activations.h"
 
-#include "rows.h"
-
 namespace strata {
 
 Activations::Activations(Carver& carver, int rows, int id, int threads,
@@ -30,15 +28,6 @@ void Activations::set(int row, const float* x) const {
 void Activations::multiply(const Slice& slice, int row, int rows, float* y, int ldy) const {
   const Form& form = forms_[act_kind(slice.part.format)];
   multiply_slice(slice, form.rows + form.row_bytes * row, rows, y, ldy);
-}
-
-void Activations::add(const Slice& slice, int row, int rows, float* sums, float* y,
-                      int ldy) const {
-  const int columns = slice.part.n;
-  multiply(slice, row, rows, sums, columns);
-  for (int r = 0; r < rows; ++r)
-    row_kernels().add(y + static_cast<size_t>(r) * ldy, sums + static_cast<size_t>(r) * columns,
-                      columns);
 }
 
 }  // namespace strata

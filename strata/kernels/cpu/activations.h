@@ -39,8 +39,6 @@ class Activations {
 
   // y = the slice's product with rows [row, row + rows) on its columns.
   void multiply(const Slice& slice, int row, int rows, float* y, int ldy) const;
-  // The same, added to y. `sums` has room for rows * columns floats.
-  void add(const Slice& slice, int row, int rows, float* sums, float* y, int ldy) const;
 
  private:
   static constexpr int kKinds = 3;
