@@ -57,8 +57,7 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     if config.recurrent[number]:
         inputs = projections(weights, config, number)
         return (Delta(hybrid.delta(weights, config, number, inputs)), after)
-    biases = BIASES if weights.has("q_bias", number) else ()
-    return (Attention(attention(weights, config, number, HEAD_NORMS + biases, gated=True)), after)
+    return (Attention(attention(weights, config, number, HEAD_NORMS, gated=True)), after)
 
 
 def projections(weights: Weights, config: ArchConfig, number: int) -> Projections:

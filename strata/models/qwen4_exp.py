@@ -22,7 +22,6 @@ from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.layers import (
-    BIASES,
     HEAD_NORMS,
     Attention,
     Delta,
@@ -175,7 +174,7 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
         weights,
         config,
         number,
-        HEAD_NORMS + biases,
+        HEAD_NORMS,
         gated=True,
         residual=residual,
         indexer=indexer(weights, config, number),
