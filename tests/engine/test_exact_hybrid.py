@@ -226,3 +226,14 @@ def test_the_last_token_of_the_context(lab: Load) -> None:
         here.same(got, here.cold(text[:length], 10))
     got, reused = here.ask(text[:99], 10)
     assert reused == 98
+
+
+def test_turns_do_not_drift(lab: Load) -> None:
+    """Each turn of a chat, resumed from the one before, answers as if it were read whole."""
+    here = lab(prefill_chunk=64)
+    history = words(6, 40)
+    for turn in range(5):
+        got, reused = here.ask(history, 5)
+        assert bool(reused) == bool(turn)
+        here.same(got, here.cold(history, 5))
+        history = [*history, *(token for token, _ in got), *words(30 + turn, 7)]
