@@ -78,6 +78,26 @@ def delta(
     fields: Sequence[int],
     slot_floats: Sequence[int],
 ) -> Op: ...
+def mixer(port: Port, down: Linear, up: Linear, inject: Sequence[Linear]) -> Op: ...
 def mlp(port: Port, gate: Linear, up: Linear, down: Linear) -> Op: ...
+def ngram(
+    formats: Sequence[int],
+    parts: Sequence[int],
+    firsts: Sequence[int],
+    columns: int,
+    multipliers: Sequence[int],
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    eos: int,
+    streams: int,
+    key: Linear,
+    value: Linear,
+    vectors: Sequence[int],
+    eps: float,
+    kernel: int,
+    dilation: int,
+    fields: Sequence[int],
+    slot_elements: Sequence[int],
+) -> Op: ...
 def head(port: Port, weight: Linear) -> Op: ...
 def program(ops: Sequence[Op], threads: int) -> Program: ...

@@ -16,16 +16,16 @@ import numpy as np
 import torch
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
+from strata.kernels import native_states
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
-from strata.kernels.native_pack import NativeOp, Packer, address, vector
+from strata.kernels.native_pack import NativeOp, Packer, address, check_heads, vector
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor
-from strata.types import ConfigError, ForwardPlan, ModelError
-
-MAX_HEAD_DIM = 256
+from strata.types import ConfigError, ForwardPlan
 
 
 class NativeProgram:
@@ -87,7 +87,7 @@ class NativeKernels:
         ModelError for a head_dim that is no multiple of 8 or above 256.
         """
         w, k, v = weights, page["k"], page["v"]
-        _check_heads("heads", w.head_dim)
+        check_heads("heads", w.head_dim)
         for field in (k, v):
             assert field.shape[1:] == (w.kv_heads, block, w.head_dim)
             assert field.dtype == torch.float16 and field[0].is_contiguous()
@@ -121,27 +121,11 @@ class NativeKernels:
 
         ModelError for a dim that is no multiple of 8 or above 256.
         """
-        w, fields = weights, (state["conv"], state["state"])
-        _check_heads("recurrent heads", w.dim)
-        shapes = ((w.window, w.channels), (w.v_heads, w.dim, w.dim))
-        for field, shape in zip(fields, shapes, strict=True):
-            assert field.shape[1:] == shape and field.dtype == torch.float32
-            assert field[0].is_contiguous()
-        linears = [self._pack.linear(q) for q in (w.qkv, w.z, w.beta, w.alpha, w.out)]
-        vectors = [vector(x) for x in (w.conv.t(), w.decay, w.dt_bias, w.norm)]
-        port = self._pack.port(w.residual)
-        op = _cpu.delta(
-            port.port,
-            linears,
-            [address(x) for x in vectors],
-            w.eps,
-            [w.k_heads, w.v_heads, w.dim, w.window + 1],
-            w.tiled,
-            w.sigmoid_gate,
-            [field.data_ptr() for field in fields],
-            [field.stride(0) for field in fields],
-        )
-        return port.op(op, linears, vectors, *fields)
+        return native_states.delta(self._pack, weights, state)
+
+    def ngram(self, weights: NgramWeights, state: Fields) -> NativeOp:
+        """Hashed n-gram embeddings; the table is read where it lies."""
+        return native_states.ngram(self._pack, weights, state)
 
     def mlp(self, weights: MlpWeights) -> NativeOp:
         """The gated feed-forward of one layer."""
@@ -160,11 +144,3 @@ class NativeKernels:
         assert len(own) == len(ops), "ops of another implementation"
         _cpu.use_isa(self._isa)
         return NativeProgram(own, self._threads)
-
-
-def _check_heads(what: str, dim: int) -> None:
-    if dim % 8 or not 0 < dim <= MAX_HEAD_DIM:
-        raise ModelError(
-            f"{what} of {dim} dimensions are not supported by the native kernels "
-            f"(a multiple of 8 up to {MAX_HEAD_DIM}); use the reference kernels"
-        )

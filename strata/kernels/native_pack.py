@@ -17,9 +17,11 @@ import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it share
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
+from strata.types import ModelError
 
 _HUGE = 2 << 20
 _CHUNK = 32 << 20
+MAX_HEAD_DIM = 256
 
 
 class PackedMemory:
@@ -101,10 +103,14 @@ class Packer:
 
     def port(self, residual: Residual) -> NativePort:
         """The port of a sublayer."""
-        assert isinstance(residual, PreNorm)
-        norm = vector(residual.norm)
-        port = _cpu.Port(address(norm), residual.eps, residual.hidden, 0)
-        return NativePort(port, (), residual.width, (norm,))
+        r, norm = residual, vector(residual.norm)
+        if isinstance(r, PreNorm):
+            return NativePort(_cpu.Port(address(norm), r.eps, r.hidden, 0), (), r.width, (norm,))
+        port = _cpu.Port(address(norm), r.eps, r.hidden, r.streams)
+        down, up = self.linear(r.down), self.linear(r.up)
+        inject = [] if r.inject is None else [self.linear(r.inject)]
+        mixer = _cpu.mixer(port, down, up, inject)
+        return NativePort(port, (mixer,), r.width, (norm, down, up, inject))
 
 
 def vector(x: Tensor | None) -> Tensor | None:
@@ -115,3 +121,12 @@ def vector(x: Tensor | None) -> Tensor | None:
 def address(x: Tensor | None) -> int:
     """Of the first element; 0 for None."""
     return 0 if x is None else x.data_ptr()
+
+
+def check_heads(what: str, dim: int) -> None:
+    """ModelError for heads of a size that the native kernels do not have."""
+    if dim % 8 or not 0 < dim <= MAX_HEAD_DIM:
+        raise ModelError(
+            f"{what} of {dim} dimensions are not supported by the native kernels "
+            f"(a multiple of 8 up to {MAX_HEAD_DIM}); use --kernels reference"
+        )

@@ -86,7 +86,7 @@ def entering(residual: Residual) -> Enter:
     inject = None if residual.inject is None else dequantise(residual.inject)
 
     def enter(x: Tensor) -> tuple[Tensor, Leave]:
-        normed = rms_norm(x.view(len(x), *norm.shape), norm, eps)
+        normed = rms_norm(x.view(len(x), streams, residual.hidden), norm, eps)
         flat = normed.flatten(1)
         mix = torch.sigmoid(silu(flat @ down.T / streams) @ up.T)
         h = (mix.view_as(normed) * normed).mean(1)

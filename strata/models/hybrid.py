@@ -5,6 +5,7 @@ The four projections come apart from the rest, because the families store them d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strata.kernels.delta import DeltaWeights
@@ -50,8 +51,11 @@ def delta(
     layer: int,
     inputs: Projections,
     residual: Residual | None = None,
+    tiled: bool = False,
 ) -> DeltaWeights:
-    """The Gated DeltaNet of a layer. `residual`: "attention_norm" by default."""
+    """The Gated DeltaNet of a layer. `residual`: "attention_norm" by default. `tiled`: a GGUF of
+    the family orders value heads so that key heads repeat as a whole.
+    """
     s = shape(config)
     channels = (2 * s.k_heads + s.v_heads) * s.dim
     decay = weights.vector("delta_decay", layer, s.v_heads)
@@ -72,6 +76,7 @@ def delta(
         k_heads=s.k_heads,
         v_heads=s.v_heads,
         dim=s.dim,
+        tiled=tiled and weights.file.kind == "gguf",
         sigmoid_gate=s.sigmoid_gate,
     )
 
@@ -98,9 +103,11 @@ NAMES: Names = {
     "delta_norm": ("blk.{}.ssm_norm.weight", _LINEAR + "norm.weight"),
     "delta_out": ("blk.{}.ssm_out.weight", _LINEAR + "out_proj.weight"),
 }
-# Tensors of a checkpoint that answering text does not need, by the beginning of their names.
-IGNORED = {
-    "mtp.": "the head that drafts tokens",
-    "model.visual.": "the part that sees images",
-    "visual.": "the part that sees images",
-}
+_DRAFTS = "the head that drafts tokens"
+
+
+def ignored(config: ArchConfig) -> Mapping[str, str]:
+    """Tensors that answering text does not need, by the beginning of their names: what they are."""
+    images = "the part that sees images"
+    checkpoint = {"mtp.": _DRAFTS, "model.visual.": images, "visual.": images}
+    return checkpoint | {f"blk.{config.layers + i}.": _DRAFTS for i in range(config.drafts)}

@@ -13,7 +13,7 @@ from strata.models import config_gguf, config_hf, experts, qwen3
 from strata.models.config import ArchConfig
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
-from strata.models.layers import BIASES, HEAD_NORMS, Attention, Layer, attention
+from strata.models.layers import HEAD_NORMS, Attention, Layer, attention
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
@@ -31,8 +31,7 @@ def read_config(file: ModelFile) -> ArchConfig:
 
 def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     """One layer."""
-    biases = BIASES if weights.has("q_bias", number) else ()
-    projections = attention(weights, config, number, HEAD_NORMS + biases)
+    projections = attention(weights, config, number, HEAD_NORMS)
     return (Attention(projections), experts.feed_forward(weights, config, number))
 
 

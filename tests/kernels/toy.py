@@ -19,8 +19,9 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import Format, QTensor
-from strata.kernels.residual import PreNorm, Residual
+from strata.kernels.residual import GatedStreams, PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.types import Capture, ForwardPlan
 
@@ -35,7 +36,7 @@ class Shape:
     heads: int = 6
     kv_heads: int = 2
     head_dim: int = 32
-    layers: str = "aa"  # of each layer what comes before its mlp: attention or delta
+    layers: str = "aa"  # of each layer what comes before its mlp: attention, delta or ngram
     block: int = 16
     rope_dims: int = 0  # 0: head_dim
     head_norms: bool = False
@@ -47,7 +48,12 @@ class Shape:
     dim: int = 32
     kernel: int = 4
     tiled: bool = False
+    dilation: int = 3  # of ngram
+    grams: int = 2  # earlier tokens that a hash sees
+    table_format: Format = Format.F32
     sigmoid_gate: bool = False
+    streams: int = 1  # residual streams; 1: a plain norm
+    rank: int = 12  # of their gates
     formats: tuple[Format, ...] = (Format.F32,)  # of q, k, v, o, gate, up, down, in turn
     seed: int = 0
 
@@ -74,9 +80,9 @@ class Weights:
         frequencies = torch.from_numpy((1e4 ** (-np.arange(0, dims, 2) / dims)).astype(np.float32))
         rope = RopeSpec(dims, frequencies, magnitude=1.1)
         self.table = self.matrix(s.vocab, s.hidden, Format.F32)
-        kinds = {"a": lambda: self.attention(rope), "d": self.delta}
+        kinds = {"a": lambda: self.attention(rope), "d": self.delta, "n": self.ngram}
         self.layers = [(kinds[kind](), self.mlp()) for kind in s.layers]
-        self.head = HeadWeights(self.residual(), self.matrix(s.vocab, s.hidden))
+        self.head = HeadWeights(self.residual(inject=False), self.matrix(s.vocab, s.hidden))
 
     def vector(self, n: int, around: float = 1.0) -> torch.Tensor:
         return torch.from_numpy((around + 0.2 * self._rng.standard_normal(n)).astype(np.float32))
@@ -92,8 +98,15 @@ class Weights:
             data = gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(kind)))
         return QTensor(torch.from_numpy(data.view(np.uint8).reshape(-1)), kind, rows, cols)
 
-    def residual(self) -> Residual:
-        return PreNorm(self.vector(self.shape.hidden), 1e-5)
+    def residual(self, inject: bool = True) -> Residual:
+        s, width = self.shape, self.shape.streams * self.shape.hidden
+        if s.streams == 1:
+            return PreNorm(self.vector(s.hidden), 1e-5)
+        return GatedStreams(
+            self.vector(width), 1e-5, s.streams, self.matrix(s.rank, width, Format.F32),
+            self.matrix(width, s.rank, Format.F32),
+            self.matrix(s.streams, width, Format.F32) if inject else None,
+        )  # fmt: skip
 
     def attention(self, rope: RopeSpec) -> AttentionWeights:
         s = self.shape
@@ -130,6 +143,20 @@ class Weights:
             sigmoid_gate=s.sigmoid_gate,
         )  # fmt: skip
 
+    def ngram(self) -> NgramWeights:
+        s, sizes, cols = self.shape, (11, 13, 17, 19, 23, 29), 32
+        width, embed = s.streams * s.hidden, len(sizes) * cols
+        return NgramWeights(
+            # Parts of different lengths; heads begin and end inside them.
+            table=[self.matrix(rows, cols, s.table_format) for rows in (30, 1, 20, 70)],
+            multipliers=((1 << 54) - 1, 987654321987, 77777777777771)[: 1 + s.grams],
+            sizes=sizes, offsets=tuple(int(x) for x in np.cumsum((3, *sizes[:-1]))),
+            eos=5, streams=s.streams, key=self.matrix(width, embed),
+            value=self.matrix(s.hidden, embed), norm_key=self.vector(width),
+            norm_query=self.vector(width), norm_conv=self.vector(width), eps=1e-5,
+            conv=self.vector(width * s.kernel, 0.1).view(width, s.kernel), dilation=s.dilation,
+        )  # fmt: skip
+
     def mlp(self) -> MlpWeights:
         s = self.shape
         return MlpWeights(
@@ -164,14 +191,17 @@ class Toy:
         held = self.states.split([_numel(shape) for shape in shapes], dim=1)
         state_fields = iter(part.unflatten(1, shape) for part, shape in zip(held, shapes))  # noqa: B905
         page_fields = iter(self.fields)
-        ops = [kernels.embed(weights.table)]
+        ops = [kernels.embed(weights.table, s.streams)]
         for first, mlp in weights.layers:
             if isinstance(first, AttentionWeights):
                 page = {"k": next(page_fields), "v": next(page_fields)}
                 ops.append(kernels.attention(first, page, s.block))
-            else:
+            elif isinstance(first, DeltaWeights):
                 state = {"conv": next(state_fields), "state": next(state_fields)}
                 ops.append(kernels.delta(first, state))
+            else:
+                history = next(state_fields).view(torch.int32)
+                ops.append(kernels.ngram(first, {"history": history, "conv": next(state_fields)}))
             ops.append(kernels.mlp(mlp))
         ops.append(kernels.head(weights.head))
         self.program = kernels.program(ops)
@@ -258,9 +288,11 @@ class Toy:
         return self.states[slot].clone()
 
 
-def _state_shapes(w: AttentionWeights | DeltaWeights) -> list[tuple[int, ...]]:
+def _state_shapes(w: AttentionWeights | DeltaWeights | NgramWeights) -> list[tuple[int, ...]]:
     if isinstance(w, DeltaWeights):
         return [(w.window, w.channels), (w.v_heads, w.dim, w.dim)]
+    if isinstance(w, NgramWeights):
+        return [(w.history,), (w.window, w.width)]
     return []
 
 

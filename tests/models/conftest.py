@@ -1,7 +1,11 @@
-"""Running a model by hand: teacher-forced logits through pages in scrambled order."""
+"""Running a model by hand: teacher-forced logits through pages in scrambled order.
+
+Makes `families`, tiny checkpoints, importable from the tests beside it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +20,8 @@ from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.models import loader
 from strata.types import Backend, Capture, ForwardPlan
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 BLOCK = 16
 STATES = 3  # of which number LIVE is the sequence's own

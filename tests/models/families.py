@@ -6,7 +6,6 @@ whether they are used.
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +101,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "Qwen4ExpText": {**_ATTENTION, **_EXPERTS, **_SHARED, **_DELTA, **_HYBRID, **_FLASH},
 }
-FLASH = "Qwen4ExpText"
+_VISION = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "patch_size": 4,
+    "num_position_embeddings": 16,
+}
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,67 @@ class Case:
         return {**SETTINGS[self.family], **self.changes}
 
 
+def _heads(count: int, kv: int, hidden: int = 32) -> dict[str, int]:
+    return {"num_attention_heads": count, "num_key_value_heads": kv, "hidden_size": hidden}
+
+
+def _delta_heads(keys: int, values: int) -> dict[str, int]:
+    return {"linear_num_key_heads": keys, "linear_num_value_heads": values}
+
+
+def _experts(count: int, top: int, **more: Any) -> dict[str, Any]:
+    return {"num_experts": count, "num_experts_per_tok": top, **more}
+
+
+MOE, OLMOE, NEXT = "Qwen3Moe", "Olmoe", "Qwen3Next"
+DENSE, SPARSE, FLASH = "Qwen3_5Text", "Qwen3_5MoeText", "Qwen4ExpText"
+_TYPES = "layer_types"
+_LINEAR, _FULL = "linear_attention", "full_attention"
+CASES: dict[str, Case] = {
+    "qwen3moe": Case(MOE),
+    "qwen3moe-5-heads-one-kv": Case(MOE, {**_heads(5, 1), "tie_word_embeddings": True}, 1),
+    "qwen3moe-one-expert": Case(MOE, _experts(1, 1), 2),
+    "qwen3moe-all-experts": Case(MOE, _experts(4, 4, norm_topk_prob=True), 3, torch.bfloat16),
+    "qwen3moe-dense-layers": Case(MOE, {"mlp_only_layers": [2], "decoder_sparse_step": 2}, 4),
+    "olmoe": Case(OLMOE),
+    "olmoe-3-heads-one-kv": Case(OLMOE, {**_heads(3, 1, 48), "norm_topk_prob": True}, 1),
+    "olmoe-all-experts": Case(OLMOE, _experts(5, 5), 2, torch.float16),
+    "qwen3next": Case(NEXT),
+    "qwen3next-odd-heads": Case(NEXT, {**_heads(5, 1), **_delta_heads(3, 3)}, 1),
+    "qwen3next-3-values-a-key": Case(
+        NEXT, {**_delta_heads(2, 6), "linear_conv_kernel_dim": 2}, 2, torch.bfloat16
+    ),
+    "qwen3next-one-expert": Case(NEXT, _experts(1, 1), 3),
+    "qwen3next-dense-layers": Case(
+        NEXT, {_TYPES: None, "full_attention_interval": 2, "mlp_only_layers": [1]}, 4
+    ),
+    "qwen3next-all-experts": Case(NEXT, _experts(4, 4, norm_topk_prob=False), 5),
+    "qwen35": Case(DENSE),
+    "qwen35-odd-heads": Case(
+        DENSE, {**_heads(3, 3, 48), **_delta_heads(1, 3), "tie_word_embeddings": True}, 1
+    ),
+    "qwen35-multimodal": Case(DENSE, {_TYPES: [_FULL, _LINEAR, _LINEAR]}, 2, nested=True),
+    "qwen35moe": Case(SPARSE),
+    "qwen35moe-one-kv-one-expert": Case(SPARSE, {**_heads(4, 1), **_experts(1, 1)}, 1),
+    "qwen35moe-multimodal": Case(SPARSE, _experts(5, 5), 2, torch.bfloat16, nested=True),
+    "flash": Case(FLASH),
+    "flash-without-ngrams": Case(FLASH, {"ple_layer_ids": []}, 1),
+    "flash-within-budget": Case(FLASH, {"indexer_budget": 200, "output_gate_type": "sigmoid"}, 2),
+    "flash-small-budget": Case(
+        FLASH, {"indexer_budget": 4, "indexer_compress_ratio": 2, "indexer_n_heads": 3}, 3
+    ),
+    "flash-two-ngram-layers": Case(
+        FLASH, {"ple_layer_ids": [1, 2], "ngram_size": 4, "ple_embed_dim": 48, "seed": 77}, 4
+    ),
+    "flash-odd-heads": Case(
+        FLASH, {**_heads(5, 1), **_delta_heads(3, 9), "hc_count": 3, "ple_conv_kernel_size": 3}, 5
+    ),
+    "flash-multimodal": Case(
+        FLASH, {**_experts(4, 4), "output_gate_type": "sigmoid"}, 6, torch.bfloat16, nested=True
+    ),
+}
+
+
 def tokens(seed: int, length: int = LENGTH) -> list[int]:
     """Random tokens, in which the end of a text occurs often."""
     generator = torch.Generator().manual_seed(seed)
@@ -128,22 +196,34 @@ def tokens(seed: int, length: int = LENGTH) -> list[int]:
     return drawn.tolist()
 
 
-def make(case: Case, folder: Path) -> Tensor:
-    """Save the checkpoint; transformers' logits for `tokens(case.seed)`, float32."""
+def make(case: Case, folder: Path, **saving: Any) -> Tensor:
+    """Save the checkpoint; transformers' logits for `tokens(case.seed)`, float32 [n, vocab]."""
     torch.manual_seed(1000 + case.seed)
-    config = getattr(transformers, f"{case.family}Config")(**case.settings)
-    name = f"{case.family.removesuffix('Text')}ForCausalLM"
-    model = getattr(transformers, name)(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:  # norms, biases and decays
-                parameter += 0.2 * torch.randn_like(parameter)
-            elif parameter.std() < 1e-3 or parameter.dim() == 3:  # convolutions, experts
-                parameter += 0.15 * torch.randn_like(parameter)
-    model.to(case.dtype).save_pretrained(folder)
-    stored = type(model).from_pretrained(folder, dtype=torch.float32).eval()
+    name = case.family.removesuffix("Text")
+    if case.nested:
+        kind = getattr(transformers, f"{name}ForConditionalGeneration")
+        whole = getattr(transformers, f"{name}Config")
+        config = whole(text_config=case.settings, vision_config=_VISION)
+    else:
+        kind = getattr(transformers, f"{name}ForCausalLM")
+        config = getattr(transformers, f"{case.family}Config")(**case.settings)
+    model = kind(config)
+    _stir(model)
+    model.to(case.dtype).save_pretrained(folder, **saving)
+    stored = kind.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         logits: Tensor = stored(torch.tensor([tokens(case.seed)]), use_cache=False).logits[0]
-    del model, stored
-    gc.collect()
     return logits
+
+
+@torch.no_grad()
+def _stir(model: torch.nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if name.endswith("A_log"):  # memories of one to a hundred tokens
+            parameter.uniform_(-5, 0.5)
+        elif parameter.dim() == 1:  # norms and biases
+            parameter += 0.2 * torch.randn_like(parameter)
+        elif parameter.dim() == 3 and parameter.shape[1] == 1:  # convolutions
+            parameter.copy_(0.5 * torch.randn_like(parameter))
+        elif name.endswith("gate.weight"):  # of experts: a choice that no rounding changes
+            parameter.copy_(torch.randn_like(parameter))

@@ -57,7 +57,7 @@ void Head::run(Member& member, const Step& step, std::byte* scratch) const {
     int tokens = std::min(kTokens, step.sampled - first);
     HeadWork work(weight, carver, tokens, member.id(), member.size());
     auto norm = [&](int row) {
-      weights_.port.enter(step, step.sample[first + row], work.own);
+      weights_.port.enter_sampled(step, first + row, work.own);
       work.in.set(row, work.own);
     };
     float* logits = step.logits + static_cast<size_t>(first) * weight.n;

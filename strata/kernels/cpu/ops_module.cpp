@@ -12,7 +12,9 @@
 #include "attention.h"
 #include "delta.h"
 #include "head.h"
+#include "mixer.h"
 #include "mlp.h"
+#include "ngram.h"
 #include "port.h"
 #include "program.h"
 
@@ -65,9 +67,37 @@ std::shared_ptr<Op> delta(const Port& port, const std::vector<Linear>& linears,
   return std::make_shared<Delta>(weights, memory);
 }
 
+std::shared_ptr<Op> mixer(const Port& port, const Linear& down, const Linear& up,
+                          const std::vector<Linear>& inject) {
+  MixerWeights weights{port, down, up, std::nullopt};
+  if (!inject.empty()) weights.inject = inject.front();
+  return std::make_shared<Mixer>(weights);
+}
+
 std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
                         const Linear& down) {
   return std::make_shared<Mlp>(MlpWeights{port, gate, up, down});
+}
+
+std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
+                          const std::vector<int64_t>& firsts, int columns,
+                          std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
+                          std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
+                          const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
+                          int kernel, int dilation, const std::vector<uintptr_t>& fields,
+                          const std::vector<size_t>& slot_elements) {
+  std::vector<TablePart> table;
+  for (size_t i = 0; i < parts.size(); ++i)
+    table.push_back(
+        {formats.at(i), reinterpret_cast<const std::byte*>(parts[i]), firsts.at(i)});
+  NgramWeights weights{std::move(table), columns, std::move(multipliers), std::move(sizes),
+                       std::move(offsets), eos, streams, key, value, floats(vectors.at(0)),
+                       floats(vectors.at(1)), floats(vectors.at(2)), floats(vectors.at(3)), eps,
+                       kernel, dilation};
+  NgramMemory memory{reinterpret_cast<int32_t*>(fields.at(0)),
+                     reinterpret_cast<float*>(fields.at(1)), slot_elements.at(0),
+                     slot_elements.at(1)};
+  return std::make_shared<Ngram>(std::move(weights), memory);
 }
 
 std::shared_ptr<Op> head(const Port& port, const Linear& weight) {
@@ -128,7 +158,14 @@ void bind_ops(nb::module_& m) {
         "sigmoid_gate"_a, "fields"_a, "slot_floats"_a,
         "linears: qkv, z, beta, alpha, out; vectors: conv [kernel, channels], decay, dt_bias, "
         "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
+  m.def("mixer", &mixer, "port"_a, "down"_a, "up"_a, "inject"_a, "inject: one or none.");
   m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
+  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "columns"_a, "multipliers"_a,
+        "sizes"_a, "offsets"_a, "eos"_a, "streams"_a, "key"_a, "value"_a, "vectors"_a, "eps"_a,
+        "kernel"_a, "dilation"_a, "fields"_a, "slot_elements"_a,
+        "formats, parts, firsts: of the table's parts, with the numbers of their first rows; "
+        "vectors: norm_key, norm_query, norm_conv, conv [kernel, width]; fields: history and conv "
+        "of slot 0.");
   m.def("head", &head, "port"_a, "weight"_a);
   m.def("program", &program, "ops"_a, "threads"_a);
 }

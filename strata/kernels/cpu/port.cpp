@@ -4,11 +4,25 @@
 
 namespace strata {
 
+namespace {
+
+// `row`: of what the Mixer left.
+void enter_row(const Port& port, const Step& step, int token, int row, float* out) {
+  const int width = port.width(), streams = port.streams;
+  const float* x = step.x + static_cast<size_t>(token) * width;
+  if (!streams) return row_kernels().rms_norm(x, port.norm, port.eps, port.hidden, out);
+  const float* mixed = step.mixed + static_cast<size_t>(row) * (width + streams);
+  row_kernels().mix(x, port.norm, port.eps, mixed, streams, port.hidden, out);
+}
+
+}  // namespace
+
 void Port::enter(const Step& step, int token, float* out) const {
-  const float* x = step.x + static_cast<size_t>(token) * width();
-  if (!streams) return row_kernels().rms_norm(x, norm, eps, hidden, out);
-  const float* mixed = step.mixed + static_cast<size_t>(token) * (width() + streams);
-  row_kernels().mix(x, norm, eps, mixed, streams, hidden, out);
+  enter_row(*this, step, token, token, out);
+}
+
+void Port::enter_sampled(const Step& step, int i, float* out) const {
+  enter_row(*this, step, step.sample[i], i, out);
 }
 
 void Port::leave(const Step& step, int token, int first, const float* y, int n) const {

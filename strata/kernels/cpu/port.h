@@ -19,6 +19,8 @@ struct Port {
   int width() const { return streams ? streams * hidden : hidden; }
   // h of a token of the step -> out [hidden].
   void enter(const Step& step, int token, float* out) const;
+  // The same of the i-th sampled token, behind a Mixer that reads those alone.
+  void enter_sampled(const Step& step, int i, float* out) const;
   // Adds y, the columns [first, first + n) of the token's output.
   void leave(const Step& step, int token, int first, const float* y, int n) const;
   // Adds the slice's product with rows [row, row + rows) of `in`, those of the tokens from

@@ -51,7 +51,8 @@ std::vector<bool> Program::run(Step step) {
   std::byte* scratch = scratch_.at_least(bytes);
   const size_t floats = sizeof(float) * static_cast<size_t>(step.count);
   step.x = reinterpret_cast<float*>(stream_.at_least(floats * width));
-  step.mixed = reinterpret_cast<float*>(mixed_.at_least(floats * mixed));
+  const size_t rows = std::max(step.count, step.sampled);
+  step.mixed = reinterpret_cast<float*>(mixed_.at_least(sizeof(float) * rows * mixed));
   Team team;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads_)

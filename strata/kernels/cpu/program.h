@@ -37,7 +37,7 @@ struct Step {
   std::atomic<int>* written;   // [capture_count] ops that have written a capture
   const int32_t* sample;       // [sampled]
   float* x;                    // [count, width] the residual stream
-  float* mixed;                // [count, mixed] what a Mixer leaves for the op after it
+  float* mixed;                // [count or sampled, mixed] what a Mixer leaves for the op after it
   float* logits;               // [sampled, vocabulary]
 };
 
@@ -53,7 +53,7 @@ class Op {
   // Whether it keeps a state per sequence: it then reads and writes state_slots, writes every
   // capture, and counts it in `written` once the bytes are there.
   virtual bool stateful() const { return false; }
-  // Floats of a token that it leaves in step.mixed.
+  // Floats of a row that it leaves in step.mixed.
   virtual int mixed() const { return 0; }
   // Called by every member, and does its work in phases only (team.h). scratch is
   // shared by them and aligned to 64 bytes.

@@ -62,6 +62,7 @@ struct RowKernels {
   void (*sigmoid_mul)(float* x, const float* gate, int n);
   // x *= gate * sigmoid(gate)
   void (*swish_mul)(float* x, const float* gate, int n);
+  float (*dot)(const float* x, const float* y, int n);
   // x *= scale / sqrt(sum(x^2) + least)
   void (*unit)(float* x, float least, float scale, int n);
   // gate = gate * sigmoid(gate) * up

@@ -21,27 +21,21 @@ Lanes sigmoid_times(Lanes x, Lanes gate) {
 Lanes silu(Lanes g) { return sigmoid_times(g, g); }
 
 // Four running sums, then their lanes: the order depends on n alone.
-float sum_of_squares(const float* x, int n) {
+float dot(const float* x, const float* y, int n) {
   Lanes a = zero(), b = zero(), c = zero(), d = zero();
   int i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
-    Lanes x0 = load(x + i), x1 = load(x + i + kLanes);
-    Lanes x2 = load(x + i + 2 * kLanes), x3 = load(x + i + 3 * kLanes);
-    a = fma(x0, x0, a);
-    b = fma(x1, x1, b);
-    c = fma(x2, x2, c);
-    d = fma(x3, x3, d);
+    a = fma(load(x + i), load(y + i), a);
+    b = fma(load(x + i + kLanes), load(y + i + kLanes), b);
+    c = fma(load(x + i + 2 * kLanes), load(y + i + 2 * kLanes), c);
+    d = fma(load(x + i + 3 * kLanes), load(y + i + 3 * kLanes), d);
   }
-  for (; i + kLanes <= n; i += kLanes) {
-    Lanes x0 = load(x + i);
-    a = fma(x0, x0, a);
-  }
-  if (i < n) {
-    Lanes x0 = load_part(x + i, n - i);
-    b = fma(x0, x0, b);
-  }
+  for (; i + kLanes <= n; i += kLanes) a = fma(load(x + i), load(y + i), a);
+  if (i < n) b = fma(load_part(x + i, n - i), load_part(y + i, n - i), b);
   return sum(add(add(a, b), add(c, d)));
 }
+
+float sum_of_squares(const float* x, int n) { return dot(x, x, n); }
 
 void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
   float mean = sum_of_squares(x, n) / static_cast<float>(n);
@@ -159,7 +153,7 @@ void narrow(const float* x, int n, uint16_t* out, size_t step) {
 
 extern const RowKernels row_kernels;
 const RowKernels row_kernels = {
-    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul, unit,  silu_mul,
+    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul, dot,   unit,   silu_mul,
     rotate,   multiply, narrow,     convolve, scan,        attend,    merge, finish};
 
 }  // namespace strata::STRATA_ISA
