@@ -13,34 +13,11 @@ from dataclasses import dataclass, field
 
 Message = dict[str, str]
 
-WORDS = [
-    "river",
-    "bread",
-    "clock",
-    "spring",
-    "window",
-    "paper",
-    "engine",
-    "garden",
-    "letter",
-    "winter",
-    "market",
-    "bridge",
-    "number",
-    "table",
-    "silver",
-    "forest",
-    "harbour",
-    "candle",
-    "engineer",
-    "question",
-    "mountain",
-    "village",
-    "morning",
-    "answer",
-    "pencil",
-    "station",
-]
+TEXT = (
+    "river bread clock spring window paper engine garden letter winter market bridge number table"
+    " silver forest harbour candle engineer question mountain village morning answer pencil station"
+)
+WORDS = TEXT.split()
 
 
 @dataclass(frozen=True)

@@ -23,31 +23,14 @@ PEERS = {
     "llama.cpp": ["xllamacpp==2026.10.11549"],
     "mlx-lm": ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],
 }
+    "llama.cpp": ["xllamacpp==2026.10.11549"],
+    "mlx-lm": ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],
+}
 ROWS, CONTEXT = 8, 8192
-SHAPE = [
-    "--layers",
-    "8",
-    "--hidden",
-    "512",
-    "--heads",
-    "8",
-    "--kv-heads",
-    "2",
-    "--head-dim",
-    "64",
-    "--experts",
-    "16",
-    "--top-k",
-    "4",
-    "--expert-ffn",
-    "256",
-    "--vocab",
-    "4096",
-    "--context",
-    "32768",
-    "--seed",
-    "3",
-]
+SHAPE = {
+    "layers": 8, "hidden": 512, "heads": 8, "kv-heads": 2, "head-dim": 64, "experts": 16, "top-k": 4,
+    "expert-ffn": 256, "vocab": 4096, "context": 32768, "seed": 3,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,13 +54,11 @@ def models(at: Path) -> Models:
     """The random model of the comparison; made the first time."""
     made = Models(at / "model.gguf", at / "model", at / "venvs")
     at.mkdir(parents=True, exist_ok=True)
-    synth = [sys.executable, "-m", "strata.cli", "synth", "qwen3_next", *SHAPE]
-    if not made.folder.exists():
-        subprocess.run(
-            [*synth, "--safetensors", "--quant", "F16", "--out", made.folder], check=True
-        )
-    if not made.gguf.exists():
-        subprocess.run([*synth, "--gguf", "--quant", "F16", "--out", made.gguf], check=True)
+    shape = [part for name, value in SHAPE.items() for part in (f"--{name}", str(value))]
+    synth = [sys.executable, "-m", "strata.cli", "synth", "qwen3_next", *shape, "--quant", "F16"]
+    for form, path in (("--safetensors", made.folder), ("--gguf", made.gguf)):
+        if not path.exists():
+            subprocess.run([*synth, form, "--out", path], check=True)
     return made
 
 
