@@ -18,18 +18,16 @@ from pathlib import Path
 
 import httpx
 
+MAIN = "import sys; from strata.cli import main; sys.exit(main())"
 HERE = Path(__file__).resolve().parent
 PEERS = {
     "llama.cpp": ["xllamacpp==2026.10.11549"],
     "mlx-lm": ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],
 }
-    "llama.cpp": ["xllamacpp==2026.10.11549"],
-    "mlx-lm": ["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],
-}
 ROWS, CONTEXT = 8, 8192
 SHAPE = {
-    "layers": 8, "hidden": 512, "heads": 8, "kv-heads": 2, "head-dim": 64, "experts": 16, "top-k": 4,
-    "expert-ffn": 256, "vocab": 4096, "context": 32768, "seed": 3,
+    "layers": 8, "hidden": 512, "heads": 8, "kv-heads": 2, "head-dim": 64, "experts": 16,
+    "top-k": 4, "expert-ffn": 256, "vocab": 4096, "context": 32768, "seed": 3,
 }  # fmt: skip
 
 
@@ -55,7 +53,7 @@ def models(at: Path) -> Models:
     made = Models(at / "model.gguf", at / "model", at / "venvs")
     at.mkdir(parents=True, exist_ok=True)
     shape = [part for name, value in SHAPE.items() for part in (f"--{name}", str(value))]
-    synth = [sys.executable, "-m", "strata.cli", "synth", "qwen3_next", *shape, "--quant", "F16"]
+    synth = [sys.executable, "-c", MAIN, "synth", "qwen3_next", *shape, "--quant", "F16"]
     for form, path in (("--safetensors", made.folder), ("--gguf", made.gguf)):
         if not path.exists():
             subprocess.run([*synth, form, "--out", path], check=True)
@@ -76,7 +74,7 @@ def peer_python(kind: str, venvs: Path) -> Path:
 
 def strata(at: Models, threads: int) -> AbstractAsyncContextManager[Running]:
     """This server."""
-    command = [sys.executable, "-m", "strata.cli", "serve", str(at.gguf)]
+    command = [sys.executable, "-c", MAIN, "serve", str(at.gguf)]
     flags = ["--batch", ROWS, "--threads", threads, "--ctx-size", CONTEXT, "--cache-size", "4GiB"]
     return _started([*command, *map(str, flags)], "--port")
 
