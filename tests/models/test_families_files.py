@@ -136,7 +136,7 @@ def test_what_text_does_not_need_is_ignored_and_told(
         (MOE, ["norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "rms_norm_eps"]),
         (OLMOE, ["norm_topk_prob", "rms_norm_eps"]),
         (NEXT, ["norm_topk_prob", "linear_conv_kernel_dim", "rope_parameters"]),
-        (SPARSE, ["linear_conv_kernel_dim", "rms_norm_eps"]),
+        (SPARSE, ["linear_conv_kernel_dim", "max_position_embeddings"]),
         (FLASH, ["norm_topk_prob", "output_gate_type", "seed", "ngram_size", "hc_count"]),
         (FLASH, ["ple_conv_kernel_size", "ple_embed_dim", "linear_conv_kernel_dim"]),
     ],
