@@ -287,6 +287,15 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """What emptying the cache gave back: pages, states, and the bytes of both."""
+
+    pages: int
+    states: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Counters of the engine at one moment. Totals since start unless said."""
 
@@ -294,13 +303,18 @@ class Snapshot:
     running: int = 0
     queued: int = 0
     parked: int = 0
+    block: int = 0  # tokens in a page
     pages_total: int = 0
     pages_free: int = 0
     pages_cached: int = 0
     page_bytes: int = 0
     states_total: int = 0
     states_free: int = 0
+    states_cached: int = 0
     state_bytes: int = 0
+    lookups: int = 0
+    hits: int = 0
+    hit_tokens: int = 0
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_engine import ENGINE
+from mutants_states import STATES
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -488,5 +489,5 @@ CACHE = [
 ]
 
 MUTANTS: list[Mutant] = CACHE + [
-    Mutant(module, *bug, tests) for module, tests, bugs in ENGINE for bug in bugs
+    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES] for bug in bugs
 ]

@@ -54,8 +54,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "copies that the cache asks for are not carried out",
-                "self.runner.copy(self.cache.commit(sequence.lease, end, row.captures))",
-                "self.cache.commit(sequence.lease, end, row.captures)",
+                "self.runner.copy(self.cache.commit(sequence.lease, end, written))",
+                "self.cache.commit(sequence.lease, end, written)",
             ),
             (
                 "captures are asked for and never handed to the model",

@@ -17,7 +17,7 @@ LEVELS = [
     {"types"},
     {"config", "files"},
     {"memory", "kernels", "text"},
-    {"cache"},
+    {"cache", "synth"},
     {"models"},
     {"engine"},
     {"server"},

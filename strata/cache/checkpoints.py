@@ -19,7 +19,7 @@ from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
 
 CAPTURES = 6
-"""Captures planned for one prompt, the wishes of waiting sequences included."""
+"""Captures ahead of one prompt at any time, the wishes of waiting sequences included."""
 
 RUNG = 8192
 """A prefill renews its rolling checkpoint when it crosses a multiple of so many tokens."""
@@ -270,6 +270,12 @@ class Checkpoints:
         """See `States`."""
         if node.checkpoint is not None:
             node.checkpoint.age = self.clock
+
+    def clear(self) -> None:
+        """See `States`."""
+        for node in list(self.kept):
+            self.drop(node)
+            self._stripped(node)
 
     def lost(self, node: Node) -> int:
         """Without a checkpoint there is nothing to resume from: the rows alone save nothing."""

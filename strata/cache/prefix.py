@@ -235,8 +235,13 @@ class PrefixCache:
     # ------------------------------------------------------------ the whole
 
     def clear(self) -> int:
-        """Drop everything that no running sequence uses; the number of pages freed."""
-        return self._pages.clear()
+        """Drop everything that no running sequence uses; the number of pages freed.
+
+        The checkpoints of pages that one does use go too: it has its own state.
+        """
+        freed = self._pages.clear()
+        self._states.clear()
+        return freed
 
     def stats(self) -> CacheStats:
         """Counters, in constant time."""

@@ -103,6 +103,10 @@ class States(Protocol):
         """The checkpoint here is wanted."""
         ...
 
+    def clear(self) -> None:
+        """Drop every checkpoint."""
+        ...
+
     def lost(self, node: Node) -> int:
         """See `pages.PageWorth`."""
         ...
@@ -169,6 +173,9 @@ class Stateless:
         """See `States`."""
 
     def touch(self, node: Node) -> None:
+        """See `States`."""
+
+    def clear(self) -> None:
         """See `States`."""
 
     def lost(self, node: Node) -> int:

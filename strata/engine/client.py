@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, LoopChannel
-from strata.types import DoneEvent, Event, FailedEvent, Finish, Record, Request, Snapshot
+from strata.types import DoneEvent, Event, FailedEvent, Finish, Freed, Record, Request, Snapshot
 
 if TYPE_CHECKING:
     from strata.engine.loop import Engine
@@ -100,8 +100,8 @@ class EngineClient:
         """End a request at the next step; its last event says that it was cancelled."""
         self._engine.cancel(request_id)
 
-    async def clear_cache(self) -> int:
-        """Drop every cached prefix that no running row uses; the number of pages freed."""
+    async def clear_cache(self) -> Freed:
+        """Drop every cached prefix that no running row uses, between two steps."""
         return await asyncio.wrap_future(self._engine.clear_cache())
 
     def snapshot(self) -> Snapshot:

@@ -31,6 +31,7 @@ from strata.types import (
     Event,
     FailedEvent,
     Finish,
+    Freed,
     Record,
     Request,
     RequestError,
@@ -89,7 +90,7 @@ class Engine:
         self._bell = threading.Condition()
         self._box: list[Callable[[Core], list[Told]]] = []
         self._alive: dict[str, Outlet] = {}
-        self._asked: set[Future[int]] = set()
+        self._asked: set[Future[Freed]] = set()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
@@ -140,13 +141,19 @@ class Engine:
         self.submit(request, outlet)
         return self._events(request.id, outlet)
 
-    def clear_cache(self) -> Future[int]:
-        """Drop every cached prefix that no running row uses; resolves to the pages freed."""
-        done: Future[int] = Future()
+    def clear_cache(self) -> Future[Freed]:
+        """Drop every cached prefix that no running row uses; resolves to what that freed."""
+        done: Future[Freed] = Future()
 
         def clear(core: Core) -> list[Told]:
+            before = core.cache.stats()
+            core.cache.clear()
+            after = core.cache.stats()
+            pages = after.pages_free - before.pages_free
+            states = after.states_free - before.states_free
+            size = pages * after.page_bytes + states * after.state_bytes
             self._asked.discard(done)
-            done.set_result(core.cache.clear())
+            done.set_result(Freed(pages, states, size))
             return []
 
         with self._bell:

@@ -46,6 +46,7 @@ def snapshot(ready: bool, scheduler: Scheduler, cache: PrefixCache, counters: Co
     cached = cache.stats()
     return Snapshot(
         ready=ready,
+        block=cache.block,
         running=len(scheduler.running),
         queued=len(scheduler.queue),
         parked=len(scheduler.parked),
@@ -55,7 +56,11 @@ def snapshot(ready: bool, scheduler: Scheduler, cache: PrefixCache, counters: Co
         page_bytes=cached.page_bytes,
         states_total=cached.states_total,
         states_free=cached.states_free,
+        states_cached=cached.states_cached,
         state_bytes=cached.state_bytes,
+        lookups=cached.lookups,
+        hits=cached.hits,
+        hit_tokens=cached.hit_tokens,
         steps=counters.steps,
         prompt_tokens=counters.prompt_tokens,
         cached_tokens=counters.cached_tokens,

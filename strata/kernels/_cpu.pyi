@@ -28,7 +28,13 @@ class Linear:
     @property
     def k(self) -> int: ...
 
+class ExpertMatrix:
+    def __init__(self, first: Linear, stride: int) -> None: ...
+
 class Op: ...
+
+class Port:
+    def __init__(self, norm: int, eps: float, hidden: int, streams: int) -> None: ...
 
 class Rope:
     def __init__(self, frequencies: Sequence[float], magnitude: float) -> None: ...
@@ -48,13 +54,15 @@ class Program:
     ) -> Sequence[bool]:
         """captures int32 [c, 3]: row, offset, slot. For each, whether every op wrote it."""
 
-def embed(format: int, table: int, rows: int, width: int) -> Op: ...
+def embed(format: int, table: int, rows: int, hidden: int, streams: int) -> Op: ...
 def attention(
-    norm: int,
+    port: Port,
     eps: float,
     qkvo: Sequence[Linear],
     q_norm: int,
     k_norm: int,
+    whole: bool,
+    gated: bool,
     heads: Sequence[int],
     scale: float,
     rope: Rope,
@@ -62,6 +70,46 @@ def attention(
     page_halves: Sequence[int],
     block: int,
 ) -> Op: ...
-def mlp(norm: int, eps: float, gate: Linear, up: Linear, down: Linear) -> Op: ...
-def head(norm: int, eps: float, weight: Linear) -> Op: ...
+def delta(
+    port: Port,
+    linears: Sequence[Linear],
+    vectors: Sequence[int],
+    eps: float,
+    sizes: Sequence[int],
+    tiled: bool,
+    sigmoid_gate: bool,
+    fields: Sequence[int],
+    slot_floats: Sequence[int],
+) -> Op: ...
+def mixer(port: Port, down: Linear, up: Linear, inject: Sequence[Linear]) -> Op: ...
+def mlp(port: Port, gate: Linear, up: Linear, down: Linear) -> Op: ...
+def ngram(
+    formats: Sequence[int],
+    parts: Sequence[int],
+    firsts: Sequence[int],
+    columns: int,
+    multipliers: Sequence[int],
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    eos: int,
+    streams: int,
+    key: Linear,
+    value: Linear,
+    vectors: Sequence[int],
+    eps: float,
+    kernel: int,
+    dilation: int,
+    fields: Sequence[int],
+    slot_elements: Sequence[int],
+) -> Op: ...
+def moe(
+    port: Port,
+    router: Linear,
+    top_k: int,
+    normalise: bool,
+    experts: Sequence[ExpertMatrix],
+    shared: Sequence[ExpertMatrix],
+    shared_gate: Linear | None,
+) -> Op: ...
+def head(port: Port, weight: Linear) -> Op: ...
 def program(ops: Sequence[Op], threads: int) -> Program: ...

@@ -1,8 +1,7 @@
 """The native implementation: weights packed once, a step run by one call.
 
-Owns the packed copies of the weights, in huge pages; ops hold raw addresses of these
-and of the pages, which must not move. Results do not depend on how many tokens or
-rows share a step, nor on the number of threads.
+Builds ops and programs; what they are made of is in native_pack.py. Results do not depend on
+how many tokens or rows share a step, nor on the number of threads.
 
 The instruction set in use is process-wide; kernels set theirs before they pack, and a
 program before it runs, so several may live side by side but not in two threads.
@@ -10,65 +9,24 @@ program before it runs, so several may live side by side but not in two threads.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
+from strata.kernels import native_moe, native_states
 from strata.kernels.attention import AttentionWeights
+from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.moe import MoeWeights
+from strata.kernels.native_pack import NativeOp, Packer, address, check_heads, vector
+from strata.kernels.ngram import NgramWeights
 from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor
-from strata.kernels.residual import PreNorm, Residual
-from strata.kernels.rope import RopeSpec
-from strata.types import ConfigError, ForwardPlan, ModelError
-
-_HUGE = 2 << 20
-_CHUNK = 32 << 20
-MAX_HEAD_DIM = 256
-
-
-class PackedMemory:
-    """Hands out 64-byte aligned pieces of huge-page memory that are never returned."""
-
-    def __init__(self) -> None:
-        self._chunk = torch.empty(0, dtype=torch.uint8)
-        self._used = 0
-
-    def take(self, nbytes: int) -> Tensor:
-        """uint8 [nbytes]; keeps its chunk alive."""
-        nbytes = -(-nbytes // 64) * 64
-        if self._used + nbytes > self._chunk.numel():
-            self._chunk, self._used = _mapped(max(nbytes, _CHUNK)), 0
-        piece = self._chunk[self._used : self._used + nbytes]
-        self._used += nbytes
-        return piece
-
-
-def _mapped(nbytes: int) -> Tensor:
-    area = mmap.mmap(-1, nbytes + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: slower, nothing else
-            area.madvise(mmap.MADV_HUGEPAGE)
-    whole = torch.frombuffer(area, dtype=torch.uint8)
-    start = -whole.data_ptr() % _HUGE
-    return whole[start : start + nbytes]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeOp:
-    """A native op and the tensors whose addresses it holds."""
-
-    op: _cpu.Op
-    width: int
-    owned: tuple[object, ...]
-    vocab: int = 0  # of a head
+from strata.types import ConfigError, ForwardPlan
 
 
 class NativeProgram:
@@ -78,7 +36,7 @@ class NativeProgram:
         assert len({op.width for op in ops}) == 1, "ops of different models"
         self._ops = list(ops)  # keeps what they hold alive
         self._vocab = ops[-1].vocab
-        self._program = _cpu.program([op.op for op in ops], threads)
+        self._program = _cpu.program([part for op in ops for part in op.ops], threads)
 
     def run(self, plan: ForwardPlan) -> StepResult:
         """One step."""
@@ -117,13 +75,12 @@ class NativeKernels:
         self.name = f"native {chosen}"
         self._isa = chosen
         self._threads = threads
-        self._memory = PackedMemory()
-        self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
+        self._pack = Packer(chosen)
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
         """Token embeddings, read from the file's own bytes."""
-        op = _cpu.embed(int(table.format), table.data.data_ptr(), table.rows, table.cols)
-        return NativeOp(op, table.cols, (table.data,))
+        op = _cpu.embed(int(table.format), table.data.data_ptr(), table.rows, table.cols, streams)
+        return NativeOp((op,), table.cols * streams, (table.data,))
 
     def attention(self, weights: AttentionWeights, page: Fields, block: int) -> NativeOp:
         """Attention of one layer; fields float16.
@@ -131,46 +88,60 @@ class NativeKernels:
         ModelError for a head_dim that is no multiple of 8 or above 256.
         """
         w, k, v = weights, page["k"], page["v"]
-        if w.head_dim % 8 or not 0 < w.head_dim <= MAX_HEAD_DIM:
-            raise ModelError(
-                f"heads of {w.head_dim} dimensions are not supported by the native kernels "
-                f"(a multiple of 8 up to {MAX_HEAD_DIM}); use the reference kernels"
-            )
+        check_heads("heads", w.head_dim)
         for field in (k, v):
             assert field.shape[1:] == (w.kv_heads, block, w.head_dim)
             assert field.dtype == torch.float16 and field[0].is_contiguous()
         biases = (w.q_bias, w.k_bias, w.v_bias, None)
         linears = [
-            self._linear(q, bias) for q, bias in zip((w.q, w.k, w.v, w.o), biases, strict=True)
+            self._pack.linear(q, bias) for q, bias in zip((w.q, w.k, w.v, w.o), biases, strict=True)
         ]
-        norms = [_vector(norm) for norm in (_pre_norm(w.residual), w.q_norm, w.k_norm)]
+        norms = [vector(norm) for norm in (w.q_norm, w.k_norm)]
+        whole = any(norm is not None and norm.numel() != w.head_dim for norm in norms)
+        assert not (whole and w.gated)
+        port = self._pack.port(w.residual)
         op = _cpu.attention(
-            _address(norms[0]),
+            port.port,
             w.eps,
             linears,
-            _address(norms[1]),
-            _address(norms[2]),
+            address(norms[0]),
+            address(norms[1]),
+            whole,
+            w.gated,
             [w.heads, w.kv_heads, w.head_dim],
             w.scale,
-            self._rope(w.rope),
+            self._pack.rope(w.rope),
             [k.data_ptr(), v.data_ptr()],
             [k.stride(0), v.stride(0)],
             block,
         )
-        return NativeOp(op, w.o.rows, (linears, norms, k, v))
+        return port.op(op, linears, norms, k, v)
+
+    def delta(self, weights: DeltaWeights, state: Fields) -> NativeOp:
+        """Gated DeltaNet of one layer.
+
+        ModelError for a dim that is no multiple of 8 or above 256.
+        """
+        return native_states.delta(self._pack, weights, state)
+
+    def ngram(self, weights: NgramWeights, state: Fields) -> NativeOp:
+        """Hashed n-gram embeddings; the table is read where it lies."""
+        return native_states.ngram(self._pack, weights, state)
 
     def mlp(self, weights: MlpWeights) -> NativeOp:
         """The gated feed-forward of one layer."""
-        linears = [self._linear(q) for q in (weights.gate, weights.up, weights.down)]
-        norm = _vector(_pre_norm(weights.residual))
-        op = _cpu.mlp(_address(norm), weights.residual.eps, *linears)
-        return NativeOp(op, weights.down.rows, (linears, norm))
+        linears = [self._pack.linear(q) for q in (weights.gate, weights.up, weights.down)]
+        port = self._pack.port(weights.residual)
+        return port.op(_cpu.mlp(port.port, *linears), linears)
+
+    def moe(self, weights: MoeWeights) -> NativeOp:
+        """The mixture of experts of one layer."""
+        return native_moe.moe(self._pack, weights)
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""
-        linear, norm = self._linear(weights.weight), _vector(_pre_norm(weights.residual))
-        op = _cpu.head(_address(norm), weights.residual.eps, linear)
-        return NativeOp(op, weights.weight.cols, (linear, norm), vocab=weights.weight.rows)
+        linear, port = self._pack.linear(weights.weight), self._pack.port(weights.residual)
+        return replace(port.op(_cpu.head(port.port, linear), linear), vocab=weights.weight.rows)
 
     def program(self, ops: Sequence[Op]) -> NativeProgram:
         """A program of these ops."""
@@ -178,33 +149,3 @@ class NativeKernels:
         assert len(own) == len(ops), "ops of another implementation"
         _cpu.use_isa(self._isa)
         return NativeProgram(own, self._threads)
-
-    def _linear(self, q: QTensor, bias: Tensor | None = None) -> _cpu.Linear:
-        """Packs a matrix; the result keeps its bytes alive."""
-        _cpu.use_isa(self._isa)
-        tiles = self._memory.take(_cpu.packed_bytes(int(q.format), q.rows, q.cols))
-        data = q.data.contiguous()
-        _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, tiles.data_ptr())
-        vector = _vector(bias)
-        return _cpu.Linear(
-            int(q.format), q.rows, q.cols, tiles.data_ptr(), _address(vector), (tiles, vector)
-        )
-
-    def _rope(self, spec: RopeSpec) -> _cpu.Rope:
-        key = (spec.frequencies.numpy().tobytes(), spec.magnitude)
-        if key not in self._ropes:
-            self._ropes[key] = _cpu.Rope(spec.frequencies.tolist(), spec.magnitude)
-        return self._ropes[key]
-
-
-def _pre_norm(residual: Residual) -> Tensor:
-    assert isinstance(residual, PreNorm)
-    return residual.norm
-
-
-def _vector(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.to(torch.float32).contiguous()
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()

@@ -19,7 +19,11 @@ _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?i?b?)\s*$", re.IGNORECASE)
 # A sequence at full context beside one page that is being copied from a partial leaf.
 _SPARE_PAGES = 1
-_STATE_SHARE = 0.25
+# A state of a hybrid model is worth some thousand tokens of pages. Chats of 8,000 to 16,000 tokens,
+# with the handful of checkpoints each lives by, take about as much for the one as for the other.
+_STATE_SHARE = 0.5
+# The live one and the rolling checkpoint.
+_ROW_STATES = 2
 _MIB = 2**20
 
 
@@ -112,30 +116,43 @@ def plan_memory(
     """Share `cache_bytes` out to pages and, where the model keeps a state, to states.
 
     `context` (tokens) of one sequence must fit into the pages, a live and a tail
-    state of `batch` rows into the states. `memory` is what the process may use.
-    Raises ConfigError.
+    state of `batch` rows into the states. Beyond that, states get half of the bytes as
+    long as the context fits. `memory` is what the process may use. Raises ConfigError.
     """
     if weights + cache_bytes > memory:
         raise ConfigError(_beyond_memory(weights, cache_bytes, memory))
-    least_states = 2 * batch if state_bytes else 0
-    states = 0
+    need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
+    least = _ROW_STATES * batch if state_bytes else 0
+    states = least
     if state_bytes:
-        states = max(least_states, int(cache_bytes * _STATE_SHARE) // state_bytes)
+        share = int(cache_bytes * _STATE_SHARE) // state_bytes
+        spare = (cache_bytes - need * page_bytes) // state_bytes
+        states = max(least, min(share, spare))
     left = cache_bytes - states * state_bytes
     pages = max(left, 0) // page_bytes if page_bytes else 0
-    need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
+    plan = MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
     if left < 0 or pages < need:
-        wanted = need * page_bytes + least_states * state_bytes
-        if state_bytes:
-            wanted = max(wanted, ceil(need * page_bytes / (1 - _STATE_SHARE)))
-        shorter = (pages - _SPARE_PAGES) * block
-        raise ConfigError(
-            f"a cache of {show_bytes(cache_bytes)} holds {pages * block} tokens, but --ctx-size"
-            f" {context} with --batch {batch} needs more: set --cache-size to at least"
-            f" {ceil(wanted / _MIB)}MiB"
-            + (f" or --ctx-size to at most {shorter}" if shorter > 0 else "")
-        )
-    return MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
+        raise ConfigError(_too_small(plan, cache_bytes, need, context, batch))
+    return plan
+
+
+def _too_small(plan: MemoryPlan, cache_bytes: int, need: int, context: int, batch: int) -> str:
+    """What does not fit, and what would: `need` pages are wanted."""
+    rows = _ROW_STATES * plan.state_bytes  # bytes of the states of one row
+    holds = f"a cache of {show_bytes(cache_bytes)} holds {plan.cache_tokens} tokens"
+    if rows:
+        size = show_bytes(plan.state_bytes)
+        holds += f" beside the {plan.states} states of {size} of running rows"
+    wanted = need * plan.page_bytes + batch * rows
+    advice = [f"--cache-size to at least {ceil(wanted / _MIB)}MiB"]
+    shorter = (plan.pages - _SPARE_PAGES) * plan.block
+    if shorter > 0:
+        advice.append(f"--ctx-size to at most {shorter}")
+    fewer = (cache_bytes - need * plan.page_bytes) // rows if rows else 0
+    if fewer > 0:
+        advice.append(f"--batch to at most {fewer}")
+    wants = f"--ctx-size {context} with --batch {batch} needs more"
+    return f"{holds}, but {wants}: set {' or '.join(advice)}"
 
 
 def _beyond_memory(weights: int, cache_bytes: int, memory: int) -> str:

@@ -102,7 +102,8 @@ class ArchConfig:
 
     `ffn` of the dense layers, 0 where there are none. `recurrent`: of each layer, whether it is
     a Gated DeltaNet (else attention); () when none is. `streams` residual streams, mixed through
-    `stream_rank` dimensions.
+    `stream_rank` dimensions. `drafts` blocks of the file come after the layers: they draft tokens,
+    and are left.
     """
 
     name: str
@@ -125,6 +126,7 @@ class ArchConfig:
     streams: int = 1
     stream_rank: int = 0
     ngram: NgramShape | None = None
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context"):

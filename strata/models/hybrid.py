@@ -5,12 +5,13 @@ The four projections come apart from the rest, because the families store them d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import Residual
-from strata.models import llama
+from strata.models import config_gguf, llama
 from strata.models.config import ArchConfig, DeltaShape
 from strata.models.layers import pre_norm
 from strata.models.weights import Names, Weights
@@ -50,8 +51,11 @@ def delta(
     layer: int,
     inputs: Projections,
     residual: Residual | None = None,
+    tiled: bool = False,
 ) -> DeltaWeights:
-    """The Gated DeltaNet of a layer. `residual`: "attention_norm" by default."""
+    """The Gated DeltaNet of a layer. `residual`: "attention_norm" by default. `tiled`: a GGUF of
+    the family orders value heads so that key heads repeat as a whole.
+    """
     s = shape(config)
     channels = (2 * s.k_heads + s.v_heads) * s.dim
     decay = weights.vector("delta_decay", layer, s.v_heads)
@@ -72,10 +76,12 @@ def delta(
         k_heads=s.k_heads,
         v_heads=s.v_heads,
         dim=s.dim,
+        tiled=tiled and weights.file.kind == "gguf",
         sigmoid_gate=s.sigmoid_gate,
     )
 
 
+GGUF_KEYS = config_gguf.EXPERTS | config_gguf.RECURRENT
 # Stored less one in a Hugging Face checkpoint: all norms but that of the Gated DeltaNet's output.
 CENTRED = ("attention_norm", "mlp_norm", "q_norm", "k_norm", "output_norm")
 
@@ -98,9 +104,11 @@ NAMES: Names = {
     "delta_norm": ("blk.{}.ssm_norm.weight", _LINEAR + "norm.weight"),
     "delta_out": ("blk.{}.ssm_out.weight", _LINEAR + "out_proj.weight"),
 }
-# Tensors of a checkpoint that answering text does not need, by the beginning of their names.
-IGNORED = {
-    "mtp.": "the head that drafts tokens",
-    "model.visual.": "the part that sees images",
-    "visual.": "the part that sees images",
-}
+_DRAFTS = "the head that drafts tokens"
+
+
+def ignored(config: ArchConfig) -> Mapping[str, str]:
+    """Tensors that answering text does not need, by the beginning of their names: what they are."""
+    images = "the part that sees images"
+    checkpoint = {"mtp.": _DRAFTS, "model.visual.": images, "visual.": images}
+    return checkpoint | {f"blk.{config.layers + i}.": _DRAFTS for i in range(config.drafts)}

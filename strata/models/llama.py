@@ -1,4 +1,5 @@
-"""The llama family, dense: Llama 2 and 3, SmolLM2, and others that share its shape.
+"""The llama family: Llama 2 and 3, SmolLM2, and others that share its shape; in a GGUF also with
+experts (Mixtral).
 
 Pre-norm attention with grouped keys, rotary embedding, SwiGLU; optional biases
 on q, k and v. In a GGUF the rows of q and k are ordered for a rotation of
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 from strata.files import ModelFile
 from strata.kernels import Kernels
-from strata.models import config_gguf, config_hf
+from strata.models import config_gguf, config_hf, experts
 from strata.models.config import ArchConfig
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
-from strata.models.layers import BIASES, Attention, Layer, Mlp, attention, half_split, mlp
+from strata.models.layers import BIASES, Attention, Layer, attention, half_split
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
@@ -22,7 +23,11 @@ DEFAULTS = HfDefaults(context=2048)
 
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a llama model. Raises ModelError."""
-    return config_gguf.read(file) if file.kind == "gguf" else config_hf.read(file, DEFAULTS)
+    return (
+        config_gguf.read(file, config_gguf.EXPERTS)
+        if file.kind == "gguf"
+        else config_hf.read(file, DEFAULTS)
+    )
 
 
 def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
@@ -31,12 +36,12 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     projections = attention(weights, config, number, biases)
     if weights.file.kind == "gguf":
         projections = half_split(projections)
-    return (Attention(projections), Mlp(mlp(weights, config, number)))
+    return (Attention(projections), experts.feed_forward(weights, config, number))
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
     """The whole model. Raises ModelError."""
-    config, weights = read_config(file), Weights(file, NAMES)
+    config, weights = read_config(file), Weights(file, {**NAMES, **experts.NAMES})
     layers = [layer(weights, config, number) for number in range(config.layers)]
     return Decoder(config, weights, layers, kernels, progress)
 

@@ -52,13 +52,18 @@ FAMILIES: Mapping[str, Callable[[ModelFile, Kernels, ProgressSink], Model]] = {
     "qwen2": qwen2.build,
     "qwen3": qwen3.build,
     "qwen3_moe": qwen3_moe.build,
+    "qwen3moe": qwen3_moe.build,
     "olmoe": olmoe.build,
     "qwen3_next": qwen3_next.build,
+    "qwen3next": qwen3_next.build,
     "qwen3_5": qwen3_5.build,
+    "qwen35": qwen3_5.build,
     "qwen3_5_text": qwen3_5.build,
     "qwen3_5_moe": qwen3_5.build,
+    "qwen35moe": qwen3_5.build,
     "qwen3_5_moe_text": qwen3_5.build,
     "qwen4_exp": qwen4_exp.build,
+    "qwen4exp": qwen4_exp.build,
     "qwen4_exp_text": qwen4_exp.build,
 }
 

@@ -14,7 +14,7 @@ from strata.models import config_gguf, config_hf, experts, hybrid
 from strata.models.config import ArchConfig
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
-from strata.models.hybrid import CENTRED, IGNORED
+from strata.models.hybrid import CENTRED, ignored
 from strata.models.layers import HEAD_NORMS, Attention, Delta, Layer, attention
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
@@ -42,7 +42,7 @@ NAMES: Names = {**hybrid.NAMES, **experts.NAMES}
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3.5 model, which has experts when the file says so. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS)
     config = config_hf.text_part(file)
     if "moe" not in file.architecture:
         return replace(config_hf.read(file, DENSE), delta=config_hf.delta(config))
@@ -59,13 +59,13 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     after = experts.feed_forward(weights, config, number)
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
-        return (Delta(hybrid.delta(weights, config, number, inputs)), after)
+        return (Delta(hybrid.delta(weights, config, number, inputs, tiled=True)), after)
     return (Attention(attention(weights, config, number, HEAD_NORMS, gated=True)), after)
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
     """The whole model. Raises ModelError."""
     config = read_config(file)
-    weights = Weights(file, NAMES, centred=CENTRED, ignored=IGNORED)
+    weights = Weights(file, NAMES, centred=CENTRED, ignored=ignored(config))
     layers = [layer(weights, config, number) for number in range(config.layers)]
     return Decoder(config, weights, layers, kernels, progress)

@@ -53,7 +53,7 @@ DEFAULTS = HfDefaults(
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Flash-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS | config_gguf.STREAMS, sigmoid_gate=True)
     config = config_hf.text_part(file)
     base = config_hf.read(file, DEFAULTS)
     shared = "shared_expert_intermediate_size"
@@ -138,7 +138,7 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
     residual = streams(weights, config, number, "attention")
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
-        return Delta(hybrid.delta(weights, config, number, inputs, residual))
+        return Delta(hybrid.delta(weights, config, number, inputs, residual, tiled=True))
     own = attention(
         weights,
         config,
@@ -152,14 +152,19 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
 
 
 def indexer(weights: Weights, config: ArchConfig, number: int) -> IndexerWeights:
-    """The indexer of an attention layer, of whose projection the last rows are the key's."""
+    """The indexer of an attention layer. A checkpoint joins its projections, the key's last."""
     shape = config.indexer
     assert shape is not None
     inner = shape.heads * shape.dim
-    joined = weights.matrix("index_qk", number, inner + shape.dim, config.hidden)
+    if weights.file.kind == "gguf":
+        q = weights.matrix("index_q", number, inner, config.hidden)
+        k = weights.matrix("index_k", number, shape.dim, config.hidden)
+    else:
+        joined = weights.matrix("index_qk", number, inner + shape.dim, config.hidden)
+        q, k = cut(joined, 0, inner), cut(joined, inner, shape.dim)
     return IndexerWeights(
-        q=cut(joined, 0, inner),
-        k=cut(joined, inner, shape.dim),
+        q=q,
+        k=k,
         q_norm=weights.vector("index_q_norm", number, shape.dim),
         k_norm=weights.vector("index_k_norm", number, shape.dim),
         eps=config.eps,
@@ -221,7 +226,7 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
     """The whole model. Raises ModelError."""
     config = read_config(file)
-    weights = Weights(file, NAMES, centred=CENTRED, ignored=hybrid.IGNORED)
+    weights = Weights(file, NAMES, centred=CENTRED, ignored=hybrid.ignored(config))
     layers = [layer(weights, config, number) for number in range(config.layers)]
     head = streams(weights, config, None, "output")
     return Decoder(config, weights, layers, kernels, progress, head)
@@ -229,6 +234,7 @@ def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:
 
 # ------------------------------------------------------------------- names
 
+_NONE = ""  # the other kind of file has no such tensor
 _LAYER = "model.layers.{}."
 _INDEX = _LAYER + "self_attn.indexer."
 _PLE = _LAYER + "ple."
@@ -250,7 +256,9 @@ NAMES: Names = {
     **_stream_names("attention", "blk.{}.hc_attn_", _LAYER + "attn_hyper_connection."),
     **_stream_names("mlp", "blk.{}.hc_ffn_", _LAYER + "mlp_hyper_connection."),
     **_stream_names("output", "output_hc_", "model.hyper_connection_mixer."),
-    "index_qk": ("blk.{}.indexer.qk.weight", _INDEX + "index_qk_proj.weight"),
+    "index_qk": (_NONE, _INDEX + "index_qk_proj.weight"),
+    "index_q": ("blk.{}.indexer.q_proj.weight", _NONE),
+    "index_k": ("blk.{}.indexer.k_proj.weight", _NONE),
     "index_q_norm": ("blk.{}.indexer.q_norm.weight", _INDEX + "q_layernorm.weight"),
     "index_k_norm": ("blk.{}.indexer.k_norm.weight", _INDEX + "k_layernorm.weight"),
     "ngram_key": ("blk.{}.ple_key.weight", _PLE + "key_proj.weight"),
@@ -259,11 +267,11 @@ NAMES: Names = {
     "ngram_query_norm": ("blk.{}.ple_norm_query.weight", _PLE + "norm_query.weight"),
     "ngram_conv_norm": ("blk.{}.ple_norm_conv.weight", _PLE + "norm_conv.weight"),
     "ngram_conv": ("blk.{}.ple_conv1d.weight", _PLE + "conv1d.weight"),
-    "ngram_table": ("blk.{}.ple_embd.weight", _TABLE + "ngram_embedding.weight"),
-    "ngram_shard": ("blk.{}.ple_embd.{}.weight", _TABLE + "ngram_embedding.shard_{}.weight"),
-    "ngram_multipliers": ("blk.{}.ple_multipliers", _TABLE + "layer_multipliers"),
-    "ngram_sizes": ("blk.{}.ple_sizes", _TABLE + "ngram_heads_vocab_sizes"),
-    "ngram_offsets": ("blk.{}.ple_offsets", _TABLE + "ngram_heads_offsets"),
+    "ngram_table": ("per_layer_token_embd.weight", _TABLE + "ngram_embedding.weight"),
+    "ngram_shard": (_NONE, _TABLE + "ngram_embedding.shard_{}.weight"),
+    "ngram_multipliers": (_NONE, _TABLE + "layer_multipliers"),
+    "ngram_sizes": (_NONE, _TABLE + "ngram_heads_vocab_sizes"),
+    "ngram_offsets": (_NONE, _TABLE + "ngram_heads_offsets"),
 }
 # Stored less one in a Hugging Face checkpoint: all norms but that of the Gated DeltaNet's output.
 CENTRED = (

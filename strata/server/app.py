@@ -62,6 +62,10 @@ def page(read: Callable[[Exchange], bytes]) -> Action:
     return action
 
 
+def _only(method: str, action: Action) -> Mapping[str, Action]:
+    return {method: action}
+
+
 def _missing(exchange: Exchange) -> bytes:
     raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
 
@@ -163,6 +167,14 @@ class Actions:
             return await exchange.reply(200, b'{"status":"ok"}')
         await exchange.reply(503, orjson.dumps({"status": "unavailable", "reason": reason}))
 
+    def cache(self, exchange: Exchange) -> bytes:
+        """GET /v1/cache."""
+        return facts.cache(self._lobby.service().engine.snapshot())
+
+    async def clear(self, exchange: Exchange, caller: str) -> None:
+        """DELETE /v1/cache."""
+        await exchange.reply(200, await facts.clear(self._lobby.service()))
+
     async def tokenize(self, exchange: Exchange, caller: str) -> None:
         """POST /tokenize."""
         service, names = self._served()
@@ -219,24 +231,26 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     meters = metrics.Meters()
     actions = Actions(lobby, access, meters)
     openapi = openapi_document()
-    table: list[tuple[str, str, Action, bool]] = [
-        ("/v1/chat/completions", "POST", actions.chat, False),
-        ("/v1/completions", "POST", actions.completions, False),
-        ("/v1/models", "GET", page(lambda _: facts.model_list(lobby.service())), False),
-        ("/v1/models/{name:path}", "GET", page(actions.model), False),
-        ("/v1/requests", "GET", page(lambda _: facts.request_list(lobby.service())), False),
-        ("/v1/tokenize", "POST", actions.tokenize, False),
-        ("/v1/detokenize", "POST", actions.detokenize, False),
-        ("/v1/metrics", "GET", actions.metrics, False),
-        ("/v1/health", "GET", actions.health, True),
-        ("/v1/openapi.json", "GET", page(lambda _: openapi), True),
-        ("/v1", "GET", page(lambda _: facts.about(lobby)), True),
+    get, post = partial(_only, "GET"), partial(_only, "POST")
+    table: list[tuple[str, Mapping[str, Action], bool]] = [
+        ("/v1/chat/completions", post(actions.chat), False),
+        ("/v1/completions", post(actions.completions), False),
+        ("/v1/models", get(page(lambda _: facts.model_list(lobby.service()))), False),
+        ("/v1/models/{name:path}", get(page(actions.model)), False),
+        ("/v1/requests", get(page(lambda _: facts.request_list(lobby.service()))), False),
+        ("/v1/cache", {"GET": page(actions.cache), "DELETE": actions.clear}, False),
+        ("/v1/tokenize", post(actions.tokenize), False),
+        ("/v1/detokenize", post(actions.detokenize), False),
+        ("/v1/metrics", get(actions.metrics), False),
+        ("/v1/health", get(actions.health), True),
+        ("/v1/openapi.json", get(page(lambda _: openapi)), True),
+        ("/v1", get(page(lambda _: facts.about(lobby))), True),
     ]
     routes: list[Route] = []
-    for path, method, action, public in table:
+    for path, allowed, public in table:
         bare = path.removeprefix("/v1") or "/"
         label = bare if bare in PLAIN_PATHS else path.replace("{name:path}", "{id}")
-        resource = Resource(access, meters, label, {method: action}, public=public)
+        resource = Resource(access, meters, label, allowed, public=public)
         routes += [Route(path, resource), Route(bare, resource)]
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
     every = dict.fromkeys(methods, page(_missing))
@@ -244,5 +258,6 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     app: ASGIApp = Router(routes, redirect_slashes=False, default=missing)
     if access.origins:
         origins = sorted(access.origins)
-        app = CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+        verbs = ["GET", "POST", "DELETE"]
+        app = CORSMiddleware(app, origins, allow_methods=verbs, allow_headers=["*"])
     return app

@@ -17,7 +17,7 @@ from strata.server.job import check_tokens
 from strata.server.logprobs import TokenNames
 from strata.server.schema import DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
-from strata.types import Record
+from strata.types import Record, Snapshot
 
 
 def about(lobby: Lobby) -> bytes:
@@ -73,6 +73,50 @@ def _record(record: Record) -> dict[str, Any]:
     row["prefill_tokens_per_s"] = row.pop("prefill_rate")
     row["decode_tokens_per_s"] = row.pop("decode_rate")
     return row
+
+
+def cache(now: Snapshot) -> bytes:
+    """GET /v1/cache: what is cached, how much may be, and what that has saved."""
+    pages = _slots(now.pages_total, now.pages_free, now.pages_cached, now.page_bytes)
+    states = _slots(now.states_total, now.states_free, now.states_cached, now.state_bytes)
+    return orjson.dumps(
+        {
+            "object": "cache",
+            "block_size": now.block,
+            "pages": {**pages, "evicted": now.evicted_pages},
+            "states": {**states, "evicted": now.evicted_states},
+            "lookups": now.lookups,
+            "hits": now.hits,
+            "hit_tokens": now.hit_tokens,
+            "prompt_tokens": now.prompt_tokens,
+            "saved_tokens": now.cached_tokens,
+        }
+    )
+
+
+def _slots(total: int, free: int, cached: int, size: int) -> dict[str, int]:
+    """Counts, and the bytes of one, of the cached ones and of all there may be."""
+    return {
+        "total": total,
+        "free": free,
+        "cached": cached,
+        "bytes_each": size if total else 0,
+        "bytes_cached": cached * size,
+        "bytes_budget": total * size,
+    }
+
+
+async def clear(service: Service) -> bytes:
+    """DELETE /v1/cache: drop what no running request uses; what that freed."""
+    freed = await service.engine.clear_cache()
+    return orjson.dumps(
+        {
+            "object": "cache.cleared",
+            "pages_freed": freed.pages,
+            "states_freed": freed.states,
+            "bytes_freed": freed.bytes,
+        }
+    )
 
 
 def tokenize(service: Service, names: TokenNames, body: TokenizeBody) -> bytes:

@@ -48,6 +48,9 @@ _COUNTERS = (
     ("prefill_seconds", "Seconds of steps spent on prompts.", "prefill_s"),
     ("decode_seconds", "Seconds of steps spent on generating.", "decode_s"),
     ("preemptions", "Sequences sent back to the queue.", "preemptions"),
+    ("cache_lookups", "Sequences that looked for a cached prefix.", "lookups"),
+    ("cache_hits", "Those that found one.", "hits"),
+    ("cache_hit_tokens", "Tokens they found.", "hit_tokens"),
     ("evicted_pages", "Cached pages given up.", "evicted_pages"),
     ("evicted_states", "Cached states given up.", "evicted_states"),
 )
@@ -121,7 +124,7 @@ def engine_families(now: Snapshot) -> Iterator[Metric]:
     pages = {"total": now.pages_total, "free": now.pages_free, "cached": now.pages_cached}
     yield _labelled(GaugeMetricFamily("strata_cache_pages", text, labels=["state"]), pages)
     text = "State slots by state."
-    states = {"total": now.states_total, "free": now.states_free}
+    states = {"total": now.states_total, "free": now.states_free, "cached": now.states_cached}
     yield _labelled(GaugeMetricFamily("strata_cache_states", text, labels=["state"]), states)
 
 

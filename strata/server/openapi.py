@@ -32,33 +32,33 @@ _ERROR_SCHEMA = {
     "properties": {"error": {"type": "object", "required": list(_ERROR), "properties": _ERROR}},
 }
 _READ = "400 401 403 503"
-# path, summary, body, errors
-_ROUTES: tuple[tuple[str, str, type[BaseModel] | None, str], ...] = (
-    ("/v1/chat/completions", "Answer a chat.", ChatBody, " ".join(_ERRORS)),
-    ("/v1/completions", "Continue a text.", CompletionBody, " ".join(_ERRORS)),
-    ("/v1/models", "The served model.", None, _READ),
-    ("/v1/models/{id}", "One model.", None, "400 401 403 404 503"),
-    ("/v1/requests", "The last 500 requests.", None, _READ),
-    ("/tokenize", "Text or chat to token ids.", TokenizeBody, " ".join(_ERRORS)),
-    ("/detokenize", "Token ids to text.", DetokenizeBody, " ".join(_ERRORS)),
-    ("/metrics", "Counters, as Prometheus text.", None, "400 401 403"),
-    ("/health", "Whether requests are served.", None, "400 403 503"),
+# path, method, summary, body, errors
+_ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
+    ("/v1/chat/completions", "post", "Answer a chat.", ChatBody, " ".join(_ERRORS)),
+    ("/v1/completions", "post", "Continue a text.", CompletionBody, " ".join(_ERRORS)),
+    ("/v1/models", "get", "The served model.", None, _READ),
+    ("/v1/models/{id}", "get", "One model.", None, "400 401 403 404 503"),
+    ("/v1/requests", "get", "The last 500 requests.", None, _READ),
+    ("/v1/cache", "get", "What is cached, and what that has saved.", None, _READ),
+    ("/v1/cache", "delete", "Drop what no running request uses.", None, _READ),
+    ("/tokenize", "post", "Text or chat to token ids.", TokenizeBody, " ".join(_ERRORS)),
+    ("/detokenize", "post", "Token ids to text.", DetokenizeBody, " ".join(_ERRORS)),
+    ("/metrics", "get", "Counters, as Prometheus text.", None, "400 401 403"),
+    ("/health", "get", "Whether requests are served.", None, "400 403 503"),
 )
 
 
 def openapi_document() -> bytes:
     """The OpenAPI 3.1 description as JSON."""
     _, schemas = models_json_schema(
-        [(body, "validation") for _, _, body, _ in _ROUTES if body is not None], ref_template=_REF
+        [(body, "validation") for _, _, _, body, _ in _ROUTES if body is not None],
+        ref_template=_REF,
     )
     return orjson.dumps(
         {
             "openapi": "3.1.0",
             "info": {"title": "Strata", "version": strata.__version__},
-            "paths": {
-                route[0]: {"get" if route[2] is None else "post": _operation(*route)}
-                for route in _ROUTES
-            },
+            "paths": _paths(),
             "components": {
                 "schemas": {**schemas.get("$defs", {}), "Error": _ERROR_SCHEMA},
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -66,6 +66,13 @@ def openapi_document() -> bytes:
             "security": [{}, {"key": []}],
         }
     )
+
+
+def _paths() -> dict[str, dict[str, Any]]:
+    paths: dict[str, dict[str, Any]] = {}
+    for path, method, summary, body, errors in _ROUTES:
+        paths.setdefault(path, {})[method] = _operation(path, summary, body, errors)
+    return paths
 
 
 def _operation(

@@ -122,6 +122,9 @@ class ChatMessage(Body):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    cache_anchor: bool | None = Field(
+        None, description="Remember the prompt up to this message's end; the last four count."
+    )
 
 
 Messages = Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)]

@@ -73,6 +73,11 @@ class Marked:
     variables: dict[str, Any]
     mark: str | None
 
+    @property
+    def tail(self) -> str:
+        """A run of marks that is found nowhere else; empty without a mark."""
+        return (self.mark or "") * 3
+
     def unmarked(self, text: str) -> str:
         """Rendered text as the client and the template wrote it."""
         return text if self.mark is None else text.replace(self.mark, "")

@@ -73,6 +73,7 @@ def _message(message: Any, field: str, habits: Habits) -> dict[str, Any]:
         )
     kept = {key: value for key, value in message.items() if value is not None}
     kept["role"] = _ROLES[role]
+    kept.pop("cache_anchor", None)  # for us, not for the template
     calls = message.get("tool_calls")
     kept.pop("tool_calls", None)
     if calls:

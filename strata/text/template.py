@@ -11,28 +11,21 @@ refused as well, the first complaint is returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import jinja2
 
 from strata.files import ModelFile
 from strata.text import tokenizer as tokenizers
-from strata.text.limits import TooLarge
-from strata.text.marks import Marked, Marks
-from strata.text.messages import Habits, check_tools, normalise, without_system
+from strata.text.anchors import Anchors, asked_for
+from strata.text.messages import check_tools, normalise, without_system
 from strata.text.pieces import valid
-from strata.text.sandbox import Sandbox
+from strata.text.source import Chat, Refused, Rendering, Source
 from strata.text.tokenizer import Tokenizer
 from strata.types import ModelError, RequestError
 
-_LARGEST = 1 << 20  # characters of a template's source
 _RESERVED = frozenset(("messages", "tools", "add_generation_prompt"))
-_STRIDE = 1024  # tokens compared at once
-_NEAR = 8  # tokens before a border in which its control token is looked for
-
-Chat = Sequence[dict[str, Any]]
 
 
 class NoTemplate(ModelError):
@@ -44,59 +37,14 @@ class Prompt:
     """A rendered conversation.
 
     anchors: positions (counts of tokens from the start, ascending, 0 < anchor < len(tokens))
-    where other requests are likely to part: the end of the system and tools block and of the
-    last user message. stable_len: how many tokens the next turn repeats, whatever the answer is.
+    where other requests are likely to part: the end of the system and tools block, of the last
+    user message, and of messages whose `cache_anchor` is true (the last four). stable_len: how
+    many tokens the next turn repeats, whatever the answer is.
     """
 
     tokens: tuple[int, ...]
     anchors: tuple[int, ...]
     stable_len: int
-
-
-class _Source:
-    """One template of a model, compiled."""
-
-    def __init__(self, source: str, added_tokens: Mapping[str, bool]) -> None:
-        """ModelError when it is no template."""
-        if len(source) > _LARGEST:
-            raise ModelError(f"the chat template has more than {_LARGEST} characters")
-        source = valid(source)
-        self.habits = Habits.of(source)
-        self.marks = Marks(added_tokens, source)
-        self._sandbox = Sandbox()
-        try:
-            self._template = self._sandbox.compiled(source)
-        except Exception as error:  # jinja2 raises Python's errors for some broken templates
-            place = f" in line {line}" if (line := getattr(error, "lineno", None)) else ""
-            raise ModelError(
-                f"the chat template has an error{place}: {error}; give another one with"
-                " --chat-template FILE"
-            ) from error
-
-    def render(self, variables: Mapping[str, Any]) -> str:
-        """The template's text. RequestError with the template's own words when it refuses."""
-        try:
-            return self._sandbox.run(self._template, variables)
-        except TooLarge as error:
-            raise RequestError(str(error), field="messages") from error
-        except jinja2.TemplateError as error:
-            raise _Refused(f"the model's chat template says: {error}", field="messages") from error
-        except Exception as error:  # whatever a template does wrong, the request ends with a 400
-            message = f"the model's chat template failed: {type(error).__name__}: {error}"
-            raise _Refused(message, field="messages") from error
-
-
-class _Refused(RequestError):
-    """A template's own failure, as against a limit of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rendering:
-    """One conversation under one template: values to render and what they gave."""
-
-    source: _Source
-    values: Marked
-    text: str
 
 
 class ChatTemplate:
@@ -105,9 +53,10 @@ class ChatTemplate:
     def __init__(self, tokenizer: Tokenizer, source: str, tool_source: str | None = None) -> None:
         """tool_source: the template for requests with tools, where a model has two."""
         self._tokenizer = tokenizer
-        self._plain = self._tools = _Source(source, tokenizer.added_tokens)
+        tokens, named = tokenizer.added_tokens, tokenizer.named
+        self._plain = self._tools = Source(source, tokens, named)
         if tool_source is not None:
-            self._tools = _Source(tool_source, tokenizer.added_tokens)
+            self._tools = Source(tool_source, tokens, named)
 
     def render(
         self,
@@ -129,17 +78,16 @@ class ChatTemplate:
             messages, tools, add_generation_prompt, continue_final_message, variables
         )
         tokens = self._tokenizer.encode_rendered(done.text, done.values.mark)
-        stable = len(tokens)
-        if add_generation_prompt and not continue_final_message:
-            stable = self._common(done, done.values.messages, tokens)
-        anchors = {*self._system_anchor(done, tokens), *self._user_anchor(done, tokens, stable)}
+        places = Anchors(done, tokens, self._tokenizer)
+        stable = places.stable()
+        anchors = {*places.system(), *places.user(stable), *places.ends(asked_for(messages))}
         kept = sorted(anchor for anchor in anchors if 0 < anchor < len(tokens))
         return Prompt(tuple(tokens), tuple(kept), stable)
 
     def text(self, messages: Any, **options: Any) -> str:
         """What `render` tokenises with these options, as text."""
         done = self._rendered(messages, **options)
-        return done.values.unmarked(done.text)
+        return done.plain
 
     def _rendered(
         self,
@@ -148,7 +96,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
-    ) -> _Rendering:
+    ) -> Rendering:
         tools, variables = check_tools(tools), _checked_variables(variables)
         source = self._tools if tools else self._plain
         chat, continued = normalise(messages, source.habits), continue_final_message
@@ -157,16 +105,18 @@ class ChatTemplate:
                 "continue_final_message needs an assistant's message at the end", field="messages"
             )
         first: RequestError | None = None
-        left_out: _Rendering | None = None
-        for version in _versions(chat):
-            values = source.marks.apply(version, tools, variables, always=continued)
+        left_out: Rendering | None = None
+        marked = continued or bool(asked_for(messages))
+        for move in _moves(chat):
+            values = source.marks.apply(move(chat), tools, variables, always=marked)
             try:
-                text = self._text(source, values, add_generation_prompt, continued)
-            except _Refused as error:
+                text = source.text(values, values.messages, add_generation_prompt, continued)
+            except Refused as error:
                 first = first or error
                 continue
-            done = _Rendering(source, values, text)
-            if _shows_system(chat, values.unmarked(text)):
+            header = add_generation_prompt
+            done = Rendering(source, chat, tools, variables, move, values, header, continued, text)
+            if _shows_system(chat, done.plain):
                 return done
             left_out = left_out or done
         if left_out is not None:
@@ -174,86 +124,14 @@ class ChatTemplate:
         assert first is not None
         raise first
 
-    def _text(self, source: _Source, values: Marked, header: bool, continued: bool = False) -> str:
-        """The rendered text, with marks. RequestError."""
-        tail = (values.mark or "") * 3  # a run of three marks is found nowhere else
-        messages = values.messages
-        if continued:
-            last = messages[-1]
-            messages = [*messages[:-1], {**last, "content": f"{last['content'] or ''}{tail} "}]
-        text = source.render(
-            {
-                **self._tokenizer.named,
-                **values.variables,
-                "messages": messages,
-                "tools": values.tools,
-                "add_generation_prompt": header and not continued,
-            }
-        )
-        if values.mark is not None:  # each mark as itself, also where the template escaped it
-            text = text.replace(f"\\u{ord(values.mark):04x}", values.mark)
-        if not continued:
-            return text
-        at = text.rfind(tail)
-        if at < 0:
-            raise _Refused("the model's chat template hides the final message", field="messages")
-        return text[:at] if text.startswith(" ", at + len(tail)) else text[:at].rstrip()
 
-    def _common(self, done: _Rendering, messages: Chat, tokens: Sequence[int]) -> int:
-        """How many tokens another, unfinished rendering shares; 0 where it is refused."""
-        values = replace(done.values, messages=list(messages))
-        try:
-            text = self._text(done.source, values, header=False)
-        except RequestError:
-            return 0
-        return _shared(tokens, self._tokenizer.encode_rendered(text, values.mark))
-
-    def _system_anchor(self, done: _Rendering, tokens: Sequence[int]) -> Iterator[int]:
-        """The end of the system and tools block, wherever a next message may begin.
-
-        Found by a probe: the block with another message after it. What follows the last
-        control token before the border (a role, a line break) may merge with that message's
-        first characters, so the anchor is at that token, or one token before the border.
-        """
-        chat = done.values.messages
-        leading = next((i for i, m in enumerate(chat) if m["role"] != "system"), len(chat))
-        if not (leading or done.values.tools) or leading == len(chat):
-            return
-        probe = "y" if str(chat[leading]["content"]).lstrip().startswith("x") else "x"
-        others = [*chat[:leading], {"role": "user", "content": probe}]
-        border = self._common(done, others, tokens)
-        for at in range(border, max(0, border - _NEAR), -1):
-            if tokens[at - 1] in self._tokenizer.special_ids:
-                yield at
-                return
-        yield border - 1
-
-    def _user_anchor(self, done: _Rendering, tokens: Sequence[int], stable: int) -> Iterator[int]:
-        """The end of the last user message, where agents' turns part from it."""
-        chat = done.values.messages
-        last = max((i for i, m in enumerate(chat) if m["role"] == "user"), default=None)
-        if last == len(chat) - 1:
-            yield stable
-        elif last is not None:
-            yield self._common(done, chat[: last + 1], tokens)
-
-
-def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many items two sequences have in common at their beginning."""
-    start, end = 0, min(len(a), len(b))
-    while start < end and a[start : start + _STRIDE] == b[start : start + _STRIDE]:
-        start += _STRIDE
-    return next((i for i in range(start, end) if a[i] != b[i]), end)
-
-
-def _versions(chat: list[dict[str, Any]]) -> Iterator[Chat]:
-    """The conversation as it is, then with its system messages moved."""
-    yield chat
+def _moves(chat: list[dict[str, Any]]) -> Iterator[Callable[[Chat], Chat]]:
+    """Ways to render the conversation: as it is, then with its system messages moved."""
+    yield list
     if any(message["role"] == "system" for message in chat):
         for keep_first in (True, False):
-            moved = without_system(chat, keep_first)
-            if moved != chat:
-                yield moved
+            if without_system(chat, keep_first) != chat:
+                yield partial(without_system, keep_first=keep_first)
 
 
 def _shows_system(chat: Chat, text: str) -> bool:

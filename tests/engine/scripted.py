@@ -25,6 +25,7 @@ from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
 from strata.types import (
+    Capture,
     DoneEvent,
     Event,
     FailedEvent,
@@ -83,6 +84,7 @@ class ScriptedModel:
         self.clock = Clock()
         self.cost: Callable[[ForwardPlan], float] = lambda plan: 0.001
         self.fail: Callable[[ForwardPlan], bool] = lambda plan: False
+        self.lose: Callable[[Capture], bool] = lambda capture: False  # it is not written
         self.broken_after: int | None = None  # a row that ends with this token gets NaN
         self.plans: list[ForwardPlan] = []
         self.computed = 0
@@ -116,9 +118,13 @@ class ScriptedModel:
         self.clock.time += self.cost(plan)
         failing = self.fail(plan)
         values = np.zeros(len(plan.tokens), dtype=np.uint64)
+        lost = {capture for capture in plan.captures if self.lose(capture)}
+        captured = tuple(capture for capture in plan.captures if capture not in lost)
         try:
             for row in range(len(plan.row_starts) - 1):
                 self._row(plan, row, values)
+            for capture in lost:
+                self._states[capture.slot, 0] = 0xBAD
         except AssertionError as error:  # the engine takes any exception for a failed step
             self.wrong.append(str(error))
             raise
@@ -132,8 +138,8 @@ class ScriptedModel:
             if plan.tokens[i] == self.broken_after:
                 line[:] = np.nan
         if not lines:
-            return StepResult(torch.empty((0, self.vocab_size)), plan.captures)
-        return StepResult(torch.from_numpy(np.stack(lines)), plan.captures)
+            return StepResult(torch.empty((0, self.vocab_size)), captured)
+        return StepResult(torch.from_numpy(np.stack(lines)), captured)
 
     def _row(self, plan: ForwardPlan, row: int, values: np.ndarray) -> None:
         first, stop = int(plan.row_starts[row]), int(plan.row_starts[row + 1])

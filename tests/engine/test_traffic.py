@@ -79,6 +79,7 @@ class Traffic:
     def act(self, failures: float) -> None:
         r = self.random
         self.model.fail = lambda plan: r.random() < failures
+        self.model.lose = lambda capture: r.random() < 0.1
         what = r.random()
         if what < 0.35:
             self.ask()

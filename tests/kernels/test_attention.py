@@ -14,6 +14,7 @@ from toy import Shape, Toy, Weights, random_tokens
 
 from strata.kernels import choose
 from strata.kernels.quant import Format
+from strata.kernels.residual import PreNorm
 from strata.types import Backend
 
 _cpu = pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
@@ -68,9 +69,11 @@ def test_lengths_and_heads(size: tuple[int, int, int, int], isa: str) -> None:
     [
         Shape(head_norms=True, biases=True),
         Shape(rope_dims=16),
+        Shape(rope_dims=16, head_norms=True, gated=True),
+        Shape(whole_norms=True, heads=4, kv_heads=2),
         Shape(hidden=100, ffn=52, vocab=71, heads=5, kv_heads=1, head_dim=24),
     ],
-    ids=["norms and biases", "part of a head turns", "no whole registers"],
+    ids=["norms and biases", "part of a head turns", "gated", "whole norms", "no whole registers"],
 )
 def test_variants(shape: Shape, isa: str) -> None:
     tokens = random_tokens(90, vocab=shape.vocab)
@@ -95,11 +98,11 @@ def test_quantised_weights_cost_only_the_activations_rounding(isa: str) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_huge_values_of_later_tokens_do_not_reach_earlier_ones(isa: str) -> None:
     """A value that no half can hold, right behind a token in the same tile of queries."""
-    weights = Weights(Shape(layers=1))
+    weights = Weights(Shape(layers="a"))
     kernels = choose(Backend.NATIVE, "cpu", 1, isa)
     table = weights.table.data.view(torch.float32).view(80, -1)
     attention, mlp = weights.layers[0]
-    big = replace(attention, norm=attention.norm * 1e6)
+    big = replace(attention, residual=PreNorm(attention.residual.norm * 1e6, 1e-5))
     weights.layers[0] = (big, mlp)
     table[7] *= 10
     model = Toy(weights, kernels)

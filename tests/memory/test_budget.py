@@ -56,16 +56,24 @@ def test_all_of_the_cache_becomes_pages() -> None:
     assert "98.0 MiB" in str(made) and "5825 of 360.0 KiB" in str(made)
 
 
-def test_states_take_a_quarter_but_enough_for_the_batch() -> None:
+def test_states_take_half_but_enough_for_the_batch() -> None:
     made = plan(state_bytes=MIB, cache_bytes=GIB)
-    assert made.states == 256 and made.pages == 768 * MIB // 368_640
-    assert plan(state_bytes=60 * MIB, cache_bytes=GIB).states == 8
+    assert made.states == 512 and made.pages == 512 * MIB // 368_640
+    assert plan(state_bytes=62 * MIB, cache_bytes=GIB).states == 8
+    assert plan(state_bytes=70 * MIB, cache_bytes=GIB).states == 8, "two for each of four rows"
     assert made.cache_bytes <= GIB
+    assert "512.0 MiB   512 of 1.0 MiB" in str(made)
+
+
+def test_states_leave_the_context_its_pages() -> None:
+    """A context of 40,000 tokens takes 879 of 1,024 MiB: states have to do with the rest."""
+    made = plan(state_bytes=8 * MIB, cache_bytes=GIB, context=40_000)
+    assert made.pages >= 2501 and made.states == (GIB - 2501 * 368_640) // (8 * MIB) == 18
 
 
 def test_a_model_without_pages() -> None:
     made = plan(page_bytes=0, state_bytes=MIB, cache_bytes=64 * MIB)
-    assert made.pages == 0 and made.states == 16
+    assert made.pages == 0 and made.states == 32
 
 
 @pytest.mark.parametrize("state_bytes", [0, 4 * MIB])
@@ -81,6 +89,24 @@ def test_advice_on_a_small_cache_works(state_bytes: int) -> None:
     plan(cache_bytes=small, state_bytes=state_bytes, context=int(shorter))
     with pytest.raises(ConfigError):
         plan(cache_bytes=small, state_bytes=state_bytes, context=int(shorter) + 17)
+
+
+def test_advice_where_states_are_what_does_not_fit() -> None:
+    """A context of 8,192 tokens takes 181 MiB; a row's two states 120."""
+    sizes = {"state_bytes": 60 * MIB, "cache_bytes": 500 * MIB}
+    with pytest.raises(ConfigError) as caught:
+        plan(**sizes)
+    assert str(caught.value).endswith(
+        "beside the 8 states of 60.0 MiB of running rows, but --ctx-size 8192 with --batch 4 needs"
+        " more: set --cache-size to at least 661MiB or --ctx-size to at most 880"
+        " or --batch to at most 2"
+    )
+    assert plan(**sizes, batch=2).pages >= 513
+    assert plan(**sizes, context=880).states == 8
+    assert plan(**{**sizes, "cache_bytes": 661 * MIB}).states == 8
+    for wrong in ({"batch": 3}, {"context": 900}, {"cache_bytes": 660 * MIB}):
+        with pytest.raises(ConfigError):
+            plan(**{**sizes, **wrong})
 
 
 def test_more_than_the_memory() -> None:

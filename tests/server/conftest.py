@@ -26,6 +26,7 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
+    Freed,
     Logprob,
     Record,
     Request,
@@ -196,6 +197,8 @@ class ScriptedEngine:
     ended: list[str] = field(default_factory=list)
     refusal: RequestError | None = None
     past: tuple[Record, ...] = ()
+    now: Snapshot | None = None
+    freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
         if self.refusal is not None:
@@ -204,7 +207,10 @@ class ScriptedEngine:
         return ScriptedEvents(self, request, iter(self.script(request)))
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(ready=self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+        return self.now or Snapshot(self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+
+    async def clear_cache(self) -> Freed:
+        return self.freed
 
     def records(self) -> tuple[Record, ...]:
         return self.past

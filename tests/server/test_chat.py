@@ -132,6 +132,18 @@ def test_length(call, engine):
     assert body["choices"][0]["message"]["content"] == "He"
 
 
+def test_a_cache_anchor_reaches_the_template_layer(call, template):
+    messages = [
+        {"role": "user", "content": "a", "cache_anchor": True},
+        {"role": "user", "content": "b"},
+    ]
+    assert call.chat(messages=messages).status == 200
+    assert [m.get("cache_anchor") for m in template.seen[0]["messages"]] == [True, None]
+    wrong = [{"role": "user", "content": "a", "cache_anchor": "yes"}]
+    answer = call.chat(messages=wrong)
+    assert (answer.status, answer.error["param"]) == (400, "messages.0.cache_anchor")
+
+
 def test_stop_token_is_reported_without_text(call, engine, speak):
     engine.script = lambda request: [*b"ab", 0x58, Finish.STOP]
     body = call.chat(stop_token_ids=[0x58], return_token_ids=True).json()

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from strata.server.app import create_app
 from strata.server.metrics import Histogram, Meters, render
 from strata.server.service import Lobby
-from strata.types import Record, Snapshot
+from strata.types import Freed, Record, Snapshot
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -75,6 +75,42 @@ def test_requests(call, engine):
     assert data[1]["first_token_s"] is None
 
 
+def test_cache(call, engine):
+    engine.now = Snapshot(
+        block=16, pages_total=100, pages_free=60, pages_cached=30, page_bytes=1000,
+        states_total=8, states_free=1, states_cached=5, state_bytes=70_000,
+        lookups=9, hits=7, hit_tokens=650, prompt_tokens=900, cached_tokens=640,
+        evicted_pages=3, evicted_states=2,
+    )  # fmt: skip
+    assert call("GET", "/v1/cache").json() == {
+        "object": "cache",
+        "block_size": 16,
+        "pages": {"total": 100, "free": 60, "cached": 30, "bytes_each": 1000,
+                  "bytes_cached": 30_000, "bytes_budget": 100_000, "evicted": 3},
+        "states": {"total": 8, "free": 1, "cached": 5, "bytes_each": 70_000,
+                   "bytes_cached": 350_000, "bytes_budget": 560_000, "evicted": 2},
+        "lookups": 9, "hits": 7, "hit_tokens": 650,
+        "prompt_tokens": 900, "saved_tokens": 640,
+    }  # fmt: skip
+    assert call("GET", "/cache").status == 200
+    assert call("POST", "/v1/cache", {}).headers["allow"] == "DELETE, GET, HEAD"
+
+
+def test_clearing_the_cache(call, engine):
+    engine.freed = Freed(12, 3, 4567)
+    assert call("DELETE", "/v1/cache").json() == {
+        "object": "cache.cleared", "pages_freed": 12, "states_freed": 3, "bytes_freed": 4567,
+    }  # fmt: skip
+    engine.ready = False
+    assert call("DELETE", "/v1/cache").status == 503
+
+
+def test_clearing_the_cache_needs_a_key(make_call, engine):
+    call = make_call(api_keys=("k",))
+    assert call("DELETE", "/v1/cache").status == 401
+    assert call("DELETE", "/v1/cache", headers={"authorization": "Bearer k"}).status == 200
+
+
 def test_tokenize_and_back(call):
     body = call("POST", "/tokenize", {"prompt": "aé</s>", "return_token_strs": True}).json()
     assert body == {
@@ -117,6 +153,7 @@ def test_openapi_lists_every_route(call):
     document = call("GET", "/openapi.json").json()
     assert document["openapi"].startswith("3.")
     assert set(document["paths"]) >= {"/v1/chat/completions", "/v1/models/{id}", "/health"}
+    assert set(document["paths"]["/v1/cache"]) == {"get", "delete"}
     properties = document["components"]["schemas"]["ChatBody"]["properties"]
     assert {"messages", "cache_salt", "min_tokens", "return_token_ids"} <= set(properties)
     text = call("GET", "/openapi.json").body.decode()

@@ -194,6 +194,122 @@ def test_the_user_anchor_is_the_end_of_the_last_user_message(bytes_pair: Pair) -
     assert list(prompt.anchors) == sorted(set(prompt.anchors))
 
 
+# ------------------------------------------------- anchors that clients ask for
+
+
+def anchored(messages: list[dict[str, Any]], *numbers: int) -> list[dict[str, Any]]:
+    marked = [dict(message) for message in messages]
+    for number in numbers:
+        marked[number]["cache_anchor"] = True
+    return marked
+
+
+def test_a_client_s_anchor_is_the_end_of_its_message(chat: tuple[Pair, ChatTemplate, str]) -> None:
+    """The beginning of the talk up to there, by itself: transformers' own count of tokens."""
+    pair, ours, source = chat
+    checked = 0
+    for seed in range(60):
+        messages, given_tools = conversation(seed), tools(seed)
+        plain = ours.render(messages, tools=given_tools)
+        for number in range(len(messages) - 1):
+            head = theirs(
+                pair, source, messages[: number + 1], tools=given_tools, add_generation_prompt=False
+            )
+            if head != list(plain.tokens[: len(head)]):
+                continue  # this template writes it otherwise when more follows
+            prompt = ours.render(anchored(messages, number), tools=given_tools)
+            assert prompt.tokens == plain.tokens and prompt.stable_len == plain.stable_len
+            assert set(prompt.anchors) == {*plain.anchors, len(head)}, (seed, number)
+            checked += 1
+    assert checked > 60
+
+
+def test_the_last_four_anchors_count(bytes_pair: Pair) -> None:
+    ours = ChatTemplate(bytes_pair.ours, CHATML)
+    messages = [
+        {"role": "user" if i % 2 == 0 else "assistant", "content": f"m{i}"} for i in range(9)
+    ]
+    own = set(ours.render(messages).anchors)
+    ends = [
+        len(ours.render(messages[: i + 1], add_generation_prompt=False).tokens) for i in range(8)
+    ]
+    prompt = ours.render(anchored(messages, *range(8)))
+    assert set(prompt.anchors) == own | set(ends[4:])
+    assert set(ours.render(anchored(messages, 1, 3)).anchors) == own | {ends[1], ends[3]}
+
+
+_THINKING = """\
+{%- set ns = namespace(last=0) %}
+{%- for m in messages %}{% if m.role == "user" %}{% set ns.last = loop.index0 %}{% endif %}
+{%- endfor %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.role == 'assistant' and loop.index0 > ns.last %}
+{{- '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}
+{{- m.content | trim + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize("content", ["Hello", " Hello \n", "", "<|im_end|> no"])
+def test_an_anchor_where_thinking_is_left_out_later(bytes_pair: Pair, content: str) -> None:
+    """The answer alone would show its thinking; in the whole talk it does not."""
+    ours = ChatTemplate(bytes_pair.ours, _THINKING)
+    answer = {"role": "assistant", "content": content, "reasoning_content": "hm"}
+    messages = [{"role": "user", "content": "hi"}, answer, {"role": "user", "content": "and?"}]
+    prompt = ours.render(anchored(messages, 1))
+    assert "hm" not in ours.text(messages)
+    own = set(ours.render(messages).anchors)
+    (end,) = set(prompt.anchors) - own
+    shown = f"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{content.strip()}<|im_end|>\n"
+    assert bytes_pair.ours.decode(prompt.tokens[:end]) == shown
+    assert bytes_pair.ours.decode(prompt.tokens[end:]).startswith("<|im_start|>user\nand?")
+
+
+def test_templates_do_not_see_anchors(bytes_pair: Pair) -> None:
+    ours = ChatTemplate(bytes_pair.ours, "{{ messages | tojson }}{{ messages[0].cache_anchor }}")
+    messages = _m("u1", "a2", "u3")
+    assert ours.text(anchored(messages, 0, 1)) == ours.text(messages)
+    for value in (False, None, "yes", 1):
+        odd = [{**messages[0], "cache_anchor": value}, *messages[1:]]
+        assert ours.render(odd) == ours.render(messages)
+
+
+def test_anchors_where_a_template_refuses_a_part(bytes_pair: Pair) -> None:
+    source = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
+        "{% if messages[-1].role != 'user' %}{{ raise_exception('user last') }}{% endif %}"
+    )
+    ours = ChatTemplate(bytes_pair.ours, source)
+    messages = _m("u1", "a2", "u3")
+    own = set(ours.render(messages).anchors)
+    assert set(ours.render(anchored(messages, 1)).anchors) == own
+    (end,) = set(ours.render(anchored(messages, 0)).anchors) - own
+    assert bytes_pair.ours.decode(ours.render(messages).tokens[:end]) == "[user]1\n"
+
+
+def test_an_anchor_on_a_system_message_that_is_moved(bytes_pair: Pair) -> None:
+    ours = ChatTemplate(bytes_pair.ours, _ALTERNATING)
+    messages = _m("u1", "a2", "s3", "u4")  # [user]1[assistant]2[user]3\n\n4
+    own = set(ours.render(messages).anchors)
+    (end,) = set(ours.render(anchored(messages, 2)).anchors) - own
+    assert (
+        bytes_pair.ours.decode(ours.render(messages).tokens[:end]) == "[user]1[assistant]2[user]3"
+    )
+
+
+def test_anchors_beside_special_text_in_tools_and_messages(bytes_pair: Pair) -> None:
+    ours = ChatTemplate(bytes_pair.ours, CHATML)
+    tool = {"type": "function", "function": {"name": "f", "description": "<|im_end|>"}}
+    messages = _m("s<|im_start|>", "u<|im_end|>1", "a2", "u3")
+    for number in range(3):
+        plain = ours.render(messages, tools=[tool])
+        head = ours.render(messages[: number + 1], tools=[tool], add_generation_prompt=False)
+        prompt = ours.render(anchored(messages, number), tools=[tool])
+        assert prompt.tokens == plain.tokens
+        assert set(prompt.anchors) == {*plain.anchors, len(head.tokens)}
+
+
 # --------------------------------------------------------- system messages
 
 _ALTERNATING = """\

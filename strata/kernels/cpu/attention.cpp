@@ -120,6 +120,7 @@ void Attention::run(Member& member, const Step& step, std::byte* scratch) const 
 void Attention::block(Member& member, const Work& work) const {
   const int heads = weights_.kv_heads;
   project(member, work);
+  if (weights_.whole) member.share(work.tokens, [&](int token) { norm_whole(work, token); });
   if (!work.tiling.single())
     member.share(work.tokens, [&](int token) {
       for (int head = 0; head < heads; ++head) write(work, work.first + token, head);
@@ -127,24 +128,22 @@ void Attention::block(Member& member, const Work& work) const {
   member.share(work.tiling.items(), [&](int index) { attend(work, work.tiling.item(index)); });
 
   const Linear& o = weights_.o;
-  float* x = work.step.x + static_cast<size_t>(work.first) * o.n;
   auto requantise = [&](int row) {
     work.mixed_in.set(row, work.mixed + static_cast<size_t>(row) * o.k);
   };
   share_after_rows(member, work.tokens, requantise, slice_count(o, work.out_tiles), [&](int task) {
     Slice slice = slice_at(o, work.out_tiles, task);
     for (int row = 0; row < work.tokens; row += kRows)
-      work.mixed_in.add(slice, row, std::min(kRows, work.tokens - row), work.own,
-                        x + static_cast<size_t>(row) * o.n + slice.first, o.n);
+      weights_.port.add(work.step, work.first + row, work.mixed_in, slice, row,
+                        std::min(kRows, work.tokens - row), work.own);
   });
 }
 
 // Norm, then queries, keys and values of the block's tokens.
 void Attention::project(Member& member, const Work& work) const {
   const AttentionWeights& w = weights_;
-  const float* x = work.step.x + static_cast<size_t>(work.first) * w.o.n;
   auto norm = [&](int row) {
-    row_kernels().rms_norm(x + static_cast<size_t>(row) * w.o.n, w.norm, w.eps, w.o.n, work.own);
+    w.port.enter(work.step, work.first + row, work.own);
     work.in.set(row, work.own);
   };
   const Linear* parts[] = {&w.q, &w.k, &w.v};
@@ -161,6 +160,15 @@ void Attention::project(Member& member, const Work& work) const {
     float* y = work.projected + offsets[i] + slice.first;
     work.in.multiply(slice, 0, work.tokens, y, work.stride);
   });
+}
+
+// Queries and keys of a token, normed in place where the norm is of all heads together.
+void Attention::norm_whole(const Work& work, int token) const {
+  const AttentionWeights& w = weights_;
+  float* q = work.projected + static_cast<size_t>(token) * work.stride;
+  float* k = q + w.q.n;
+  if (w.q_norm) row_kernels().rms_norm(q, w.q_norm, w.eps, w.q.n, q);
+  if (w.k_norm) row_kernels().rms_norm(k, w.k_norm, w.eps, w.k.n, k);
 }
 
 // Norm and rotation of one head's query or key, in place.
@@ -181,24 +189,24 @@ void Attention::write(const Work& work, int token, int head) const {
   const float* k = work.projected + static_cast<size_t>(token - work.first) * work.stride +
                    weights_.q.n + head * dim;
   std::copy(k, k + dim, work.own);
-  turn(work.own, weights_.k_norm, work.step.positions[token]);
+  turn(work.own, weights_.whole ? nullptr : weights_.k_norm, work.step.positions[token]);
   const RowKernels& kernels = row_kernels();
   kernels.narrow(work.own, dim, memory_.k + page * memory_.k_page + offset + at, block);
   kernels.narrow(k + weights_.k.n, dim, memory_.v + page * memory_.v_page + offset + at * dim, 1);
 }
 
 void Attention::load_queries(const Work& work, const Item& item) const {
-  const int dim = weights_.head_dim;
+  const int dim = weights_.head_dim, each = weights_.gated ? 2 * dim : dim;
   for (int t = 0; t < item.tile.count; ++t) {
     const int token = item.tile.first + t;
     const int position = work.step.positions[token];
     const float* q = work.projected + static_cast<size_t>(token - work.first) * work.stride +
-                     static_cast<size_t>(item.head) * group_ * dim;
+                     static_cast<size_t>(item.head) * group_ * each;
     for (int g = 0; g < group_; ++g) {
       const int row = t * group_ + g;
       float* into = work.queries + static_cast<size_t>(row) * dim;
-      std::copy(q + g * dim, q + (g + 1) * dim, into);
-      turn(into, weights_.q_norm, position);
+      std::copy(q + g * each, q + g * each + dim, into);
+      turn(into, weights_.whole ? nullptr : weights_.q_norm, position);
       row_kernels().multiply(into, weights_.scale * kLog2e, dim);
       work.seen[row] = position + 1;
     }
@@ -236,6 +244,19 @@ void Attention::attend(const Work& work, const Item& item) const {
   float* y = work.mixed + static_cast<size_t>(item.tile.first - work.first) * weights_.o.k +
              static_cast<size_t>(item.head) * group_ * dim;
   kernels.finish(sums, rows, group_, dim, y, weights_.o.k);
+  if (weights_.gated) gate(work, item, y);
+}
+
+// Multiplies the outputs of an item's heads by the sigmoids of their gates.
+void Attention::gate(const Work& work, const Item& item, float* y) const {
+  const int dim = weights_.head_dim;
+  for (int t = 0; t < item.tile.count; ++t, y += weights_.o.k) {
+    const int row = item.tile.first + t - work.first;
+    const float* q = work.projected + static_cast<size_t>(row) * work.stride +
+                     static_cast<size_t>(item.head) * group_ * 2 * dim;
+    for (int g = 0; g < group_; ++g)
+      row_kernels().sigmoid_mul(y + g * dim, q + (2 * g + 1) * dim, dim);
+  }
 }
 
 Sums Attention::partial_sums(const Work& work, const Item& item, int segment) const {

@@ -1,4 +1,4 @@
-// The attention layer over paged keys and values: x += o(attend(q, k, v)), from norm(x).
+// The attention layer over paged keys and values: o(attend(q, k, v)).
 //
 // A step's tokens are taken in blocks. In a block all keys are written before any
 // query reads; a query then sees the keys of its sequence up to its own position,
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "linear.h"
+#include "port.h"
 #include "program.h"
 #include "rope.h"
 #include "tiles.h"
@@ -15,11 +16,13 @@
 namespace strata {
 
 struct AttentionWeights {
-  const float* norm;  // [hidden]
-  float eps;
+  Port port;
+  float eps;  // of q_norm and k_norm
   Linear q, k, v, o;
-  const float* q_norm;  // [head_dim] or null
+  const float* q_norm;  // [head_dim], or [heads * head_dim] when `whole`, or null
   const float* k_norm;
+  bool whole;  // q_norm and k_norm are of all heads together
+  bool gated;  // each head of q is followed by its gate
   int heads, kv_heads, head_dim;
   float scale;
   std::shared_ptr<Rope> rope;
@@ -36,7 +39,7 @@ struct PagedMemory {
 class Attention : public Op {
  public:
   Attention(const AttentionWeights& weights, const PagedMemory& memory);
-  int width() const override { return weights_.o.n; }
+  int width() const override { return weights_.port.width(); }
   void prepare(const Step& step) const override;
   size_t scratch(const Step& step, int threads) const override;
   void run(Member& member, const Step& step, std::byte* scratch) const override;
@@ -45,9 +48,11 @@ class Attention : public Op {
   struct Work;
   void block(Member& member, const Work& work) const;
   void project(Member& member, const Work& work) const;
+  void norm_whole(const Work& work, int token) const;
   void write(const Work& work, int token, int head) const;
   void turn(float* vector, const float* norm, int position) const;
   void attend(const Work& work, const Item& item) const;
+  void gate(const Work& work, const Item& item, float* y) const;
   void load_queries(const Work& work, const Item& item) const;
   Sums partial_sums(const Work& work, const Item& item, int segment) const;
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "activations.h"
-#include "rows.h"
 #include "slices.h"
 
 namespace strata {
@@ -24,7 +23,7 @@ struct HeadWork {
   }
   int tiles;  // of a slice
   Activations in;
-  float* own;  // the thread's normed row
+  float* own;  // the thread's row of h
 };
 
 }  // namespace
@@ -37,10 +36,11 @@ void Embed::prepare(const Step& step) const {
 }
 
 void Embed::run(Member& member, const Step& step, std::byte*) const {
-  const size_t bytes = row_bytes(format_, width_);
+  const size_t bytes = row_bytes(format_, hidden_);
   member.share(step.count, [&](int t) {
-    dequantise_row(format_, table_ + bytes * step.tokens[t], width_,
-                   step.x + static_cast<size_t>(t) * width_);
+    float* x = step.x + static_cast<size_t>(t) * width();
+    dequantise_row(format_, table_ + bytes * step.tokens[t], hidden_, x);
+    for (int i = 1; i < streams_; ++i) std::copy(x, x + hidden_, x + i * hidden_);
   });
 }
 
@@ -57,8 +57,7 @@ void Head::run(Member& member, const Step& step, std::byte* scratch) const {
     int tokens = std::min(kTokens, step.sampled - first);
     HeadWork work(weight, carver, tokens, member.id(), member.size());
     auto norm = [&](int row) {
-      const float* x = step.x + static_cast<size_t>(step.sample[first + row]) * weight.k;
-      row_kernels().rms_norm(x, weights_.norm, weights_.eps, weight.k, work.own);
+      weights_.port.enter_sampled(step, first + row, work.own);
       work.in.set(row, work.own);
     };
     float* logits = step.logits + static_cast<size_t>(first) * weight.n;

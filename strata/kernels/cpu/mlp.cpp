@@ -31,7 +31,7 @@ struct Mlp::Work {
   int wide_tiles, down_tiles;  // of a slice
   Activations in, inner;
   float* gated;  // [tokens, gate.n]
-  float* own;    // the thread's: a normed row, or its part of a sum
+  float* own;    // the thread's: a row of h, or its part of a sum
 };
 
 size_t Mlp::scratch(const Step& step, int threads) const {
@@ -45,16 +45,16 @@ void Mlp::run(Member& member, const Step& step, std::byte* scratch) const {
     Carver carver(scratch);
     int tokens = std::min(kTokens, step.count - first);
     Work work(weights_, carver, tokens, member.id(), member.size());
-    block(member, step.x + static_cast<size_t>(first) * width(), work);
+    block(member, step, first, work);
   }
 }
 
-void Mlp::block(Member& member, float* x, const Work& work) const {
+void Mlp::block(Member& member, const Step& step, int first, const Work& work) const {
   const MlpWeights& w = weights_;
   const RowKernels& kernels = row_kernels();
-  const int inner = w.gate.n, hidden = width(), tokens = work.tokens;
+  const int inner = w.gate.n, tokens = work.tokens;
   auto norm = [&](int row) {
-    kernels.rms_norm(x + static_cast<size_t>(row) * hidden, w.norm, w.eps, hidden, work.own);
+    w.port.enter(step, first + row, work.own);
     work.in.set(row, work.own);
   };
   share_after_rows(member, tokens, norm, slice_count(w.gate, work.wide_tiles), [&](int task) {
@@ -76,8 +76,8 @@ void Mlp::block(Member& member, float* x, const Work& work) const {
   share_after_rows(member, tokens, requantise, slice_count(w.down, work.down_tiles), [&](int task) {
     Slice down = slice_at(w.down, work.down_tiles, task);
     for (int row = 0; row < tokens; row += kRows)
-      work.inner.add(down, row, std::min(kRows, tokens - row), work.own,
-                     x + static_cast<size_t>(row) * hidden + down.first, hidden);
+      w.port.add(step, first + row, work.inner, down, row, std::min(kRows, tokens - row),
+                 work.own);
   });
 }
 

@@ -10,8 +10,12 @@
 #include <stdexcept>
 
 #include "attention.h"
+#include "delta.h"
 #include "head.h"
+#include "mixer.h"
 #include "mlp.h"
+#include "ngram.h"
+#include "port.h"
 #include "program.h"
 
 namespace nb = nanobind;
@@ -25,17 +29,23 @@ using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::device::cpu, nb::c_con
 
 const float* floats(uintptr_t address) { return reinterpret_cast<const float*>(address); }
 
-std::shared_ptr<Op> embed(int format, uintptr_t table, int rows, int width) {
-  return std::make_shared<Embed>(format, reinterpret_cast<const std::byte*>(table), rows, width);
+void init_port(Port* self, uintptr_t norm, float eps, int hidden, int streams) {
+  *self = {floats(norm), eps, hidden, streams};
 }
 
-std::shared_ptr<Op> attention(uintptr_t norm, float eps, const std::vector<Linear>& qkvo,
-                              uintptr_t q_norm, uintptr_t k_norm, const std::vector<int>& heads,
+std::shared_ptr<Op> embed(int format, uintptr_t table, int rows, int hidden, int streams) {
+  return std::make_shared<Embed>(format, reinterpret_cast<const std::byte*>(table), rows, hidden,
+                                 streams);
+}
+
+std::shared_ptr<Op> attention(const Port& port, float eps, const std::vector<Linear>& qkvo,
+                              uintptr_t q_norm, uintptr_t k_norm, bool whole, bool gated,
+                              const std::vector<int>& heads,
                               float scale, std::shared_ptr<Rope> rope,
                               const std::vector<uintptr_t>& pages,
                               const std::vector<size_t>& page_halves, int block) {
-  AttentionWeights weights{floats(norm), eps, qkvo.at(0), qkvo.at(1), qkvo.at(2), qkvo.at(3),
-                           floats(q_norm), floats(k_norm), heads.at(0), heads.at(1), heads.at(2),
+  AttentionWeights weights{port, eps, qkvo.at(0), qkvo.at(1), qkvo.at(2), qkvo.at(3),
+                           floats(q_norm), floats(k_norm), whole, gated, heads.at(0), heads.at(1), heads.at(2),
                            scale, std::move(rope)};
   PagedMemory memory{reinterpret_cast<uint16_t*>(pages.at(0)),
                      reinterpret_cast<uint16_t*>(pages.at(1)), page_halves.at(0),
@@ -43,13 +53,55 @@ std::shared_ptr<Op> attention(uintptr_t norm, float eps, const std::vector<Linea
   return std::make_shared<Attention>(weights, memory);
 }
 
-std::shared_ptr<Op> mlp(uintptr_t norm, float eps, const Linear& gate, const Linear& up,
-                        const Linear& down) {
-  return std::make_shared<Mlp>(MlpWeights{floats(norm), eps, gate, up, down});
+std::shared_ptr<Op> delta(const Port& port, const std::vector<Linear>& linears,
+                          const std::vector<uintptr_t>& vectors, float eps,
+                          const std::vector<int>& sizes, bool tiled, bool sigmoid_gate,
+                          const std::vector<uintptr_t>& fields,
+                          const std::vector<size_t>& slot_floats) {
+  DeltaWeights weights{port, linears.at(0), linears.at(1), linears.at(2), linears.at(3),
+                       linears.at(4), floats(vectors.at(0)), floats(vectors.at(1)),
+                       floats(vectors.at(2)), floats(vectors.at(3)), eps, sizes.at(0),
+                       sizes.at(1), sizes.at(2), sizes.at(3), tiled, sigmoid_gate};
+  DeltaMemory memory{reinterpret_cast<float*>(fields.at(0)),
+                     reinterpret_cast<float*>(fields.at(1)), slot_floats.at(0), slot_floats.at(1)};
+  return std::make_shared<Delta>(weights, memory);
 }
 
-std::shared_ptr<Op> head(uintptr_t norm, float eps, const Linear& weight) {
-  return std::make_shared<Head>(HeadWeights{floats(norm), eps, weight});
+std::shared_ptr<Op> mixer(const Port& port, const Linear& down, const Linear& up,
+                          const std::vector<Linear>& inject) {
+  MixerWeights weights{port, down, up, std::nullopt};
+  if (!inject.empty()) weights.inject = inject.front();
+  return std::make_shared<Mixer>(weights);
+}
+
+std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
+                        const Linear& down) {
+  return std::make_shared<Mlp>(MlpWeights{port, gate, up, down});
+}
+
+std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
+                          const std::vector<int64_t>& firsts, int columns,
+                          std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
+                          std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
+                          const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
+                          int kernel, int dilation, const std::vector<uintptr_t>& fields,
+                          const std::vector<size_t>& slot_elements) {
+  std::vector<TablePart> table;
+  for (size_t i = 0; i < parts.size(); ++i)
+    table.push_back(
+        {formats.at(i), reinterpret_cast<const std::byte*>(parts[i]), firsts.at(i)});
+  NgramWeights weights{std::move(table), columns, std::move(multipliers), std::move(sizes),
+                       std::move(offsets), eos, streams, key, value, floats(vectors.at(0)),
+                       floats(vectors.at(1)), floats(vectors.at(2)), floats(vectors.at(3)), eps,
+                       kernel, dilation};
+  NgramMemory memory{reinterpret_cast<int32_t*>(fields.at(0)),
+                     reinterpret_cast<float*>(fields.at(1)), slot_elements.at(0),
+                     slot_elements.at(1)};
+  return std::make_shared<Ngram>(std::move(weights), memory);
+}
+
+std::shared_ptr<Op> head(const Port& port, const Linear& weight) {
+  return std::make_shared<Head>(HeadWeights{port, weight});
 }
 
 std::shared_ptr<Program> program(const std::vector<std::shared_ptr<Op>>& ops, int threads) {
@@ -89,17 +141,31 @@ std::vector<bool> run(Program& program, const Ints& tokens, const Ints& position
 
 void bind_ops(nb::module_& m) {
   nb::class_<Op>(m, "Op", "One operation of a step; owns nothing that it was given.");
+  nb::class_<Port>(m, "Port", "How an op reads the residual stream; streams 0 is a plain norm.")
+      .def("__init__", &init_port, "norm"_a, "eps"_a, "hidden"_a, "streams"_a);
   nb::class_<Rope>(m, "Rope", "Cosines and sines of positions, shared by layers.")
       .def(nb::init<std::vector<float>, float>(), "frequencies"_a, "magnitude"_a);
   nb::class_<Program>(m, "Program", "Ops run in order by one call.")
       .def("run", &run, "tokens"_a, "positions"_a, "row_starts"_a, "page_table"_a,
            "write_slots"_a, "state_slots"_a, "captures"_a, "sample"_a, "logits"_a,
            "One step; logits is the address of float32 [m, vocabulary].");
-  m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "width"_a);
-  m.def("attention", &attention, "norm"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "heads"_a,
+  m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "hidden"_a, "streams"_a);
+  m.def("attention", &attention, "port"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "whole"_a,
+        "gated"_a, "heads"_a,
         "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a,
         "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0.");
-  m.def("mlp", &mlp, "norm"_a, "eps"_a, "gate"_a, "up"_a, "down"_a);
-  m.def("head", &head, "norm"_a, "eps"_a, "weight"_a);
+  m.def("delta", &delta, "port"_a, "linears"_a, "vectors"_a, "eps"_a, "sizes"_a, "tiled"_a,
+        "sigmoid_gate"_a, "fields"_a, "slot_floats"_a,
+        "linears: qkv, z, beta, alpha, out; vectors: conv [kernel, channels], decay, dt_bias, "
+        "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
+  m.def("mixer", &mixer, "port"_a, "down"_a, "up"_a, "inject"_a, "inject: one or none.");
+  m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
+  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "columns"_a, "multipliers"_a,
+        "sizes"_a, "offsets"_a, "eos"_a, "streams"_a, "key"_a, "value"_a, "vectors"_a, "eps"_a,
+        "kernel"_a, "dilation"_a, "fields"_a, "slot_elements"_a,
+        "formats, parts, firsts: of the table's parts, with the numbers of their first rows; "
+        "vectors: norm_key, norm_query, norm_conv, conv [kernel, width]; fields: history and conv "
+        "of slot 0.");
+  m.def("head", &head, "port"_a, "weight"_a);
   m.def("program", &program, "ops"_a, "threads"_a);
 }

@@ -40,16 +40,19 @@ std::vector<bool> Program::run(Step step) {
   step.written = written.data();
   step.last = step.count ? *std::max_element(step.positions, step.positions + step.count) : 0;
   size_t bytes = 0;
-  int width = 0, stateful = 0;
+  int width = 0, mixed = 0, stateful = 0;
   for (const auto& op : ops_) {
     stateful += op->stateful();
     op->prepare(step);
     bytes = std::max(bytes, op->scratch(step, threads_));
     width = std::max(width, op->width());
+    mixed = std::max(mixed, op->mixed());
   }
   std::byte* scratch = scratch_.at_least(bytes);
-  size_t stream = sizeof(float) * static_cast<size_t>(step.count) * width;
-  step.x = reinterpret_cast<float*>(stream_.at_least(stream));
+  const size_t floats = sizeof(float) * static_cast<size_t>(step.count);
+  step.x = reinterpret_cast<float*>(stream_.at_least(floats * width));
+  const size_t rows = std::max(step.count, step.sampled);
+  step.mixed = reinterpret_cast<float*>(mixed_.at_least(sizeof(float) * rows * mixed));
   Team team;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads_)

@@ -37,6 +37,7 @@ struct Step {
   std::atomic<int>* written;   // [capture_count] ops that have written a capture
   const int32_t* sample;       // [sampled]
   float* x;                    // [count, width] the residual stream
+  float* mixed;                // [count or sampled, mixed] what a Mixer leaves for the op after it
   float* logits;               // [sampled, vocabulary]
 };
 
@@ -52,6 +53,8 @@ class Op {
   // Whether it keeps a state per sequence: it then reads and writes state_slots, writes every
   // capture, and counts it in `written` once the bytes are there.
   virtual bool stateful() const { return false; }
+  // Floats of a row that it leaves in step.mixed.
+  virtual int mixed() const { return 0; }
   // Called by every member, and does its work in phases only (team.h). scratch is
   // shared by them and aligned to 64 bytes.
   virtual void run(Member& member, const Step& step, std::byte* scratch) const = 0;
@@ -74,7 +77,8 @@ class Buffer {
 class Program {
  public:
   Program(std::vector<std::shared_ptr<const Op>> ops, int threads);
-  // Runs every op on the step; `step.x` and `step.written` are the program's own. For each
+  // Runs every op on the step; `step.x`, `step.mixed` and `step.written` are the program's
+  // own. For each
   // capture, whether all stateful ops have written it.
   std::vector<bool> run(Step step);
 
@@ -82,7 +86,7 @@ class Program {
   std::vector<std::shared_ptr<const Op>> ops_;
   int threads_;
   Isa isa_;
-  Buffer stream_, scratch_;
+  Buffer stream_, mixed_, scratch_;
 };
 
 // Hands out 64-byte aligned pieces of a scratch; from null it only measures.

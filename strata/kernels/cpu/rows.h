@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "scan.h"
+
 namespace strata {
 
 // Keys are scored in segments on absolute boundaries: segment i holds the keys
@@ -50,6 +52,19 @@ struct RowKernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   // x += y
   void (*add)(float* x, const float* y, int n);
+  // x += factor * y
+  void (*add_scaled)(float* x, const float* y, float factor, int n);
+  // out = mean over the streams of sigmoid(gate) * rms_norm(stream); x, weight and gate
+  // [streams, n].
+  void (*mix)(const float* x, const float* weight, float eps, const float* gate, int streams,
+              int n, float* out);
+  // x *= sigmoid(gate)
+  void (*sigmoid_mul)(float* x, const float* gate, int n);
+  // x *= gate * sigmoid(gate)
+  void (*swish_mul)(float* x, const float* gate, int n);
+  float (*dot)(const float* x, const float* y, int n);
+  // x *= scale / sqrt(sum(x^2) + least)
+  void (*unit)(float* x, float least, float scale, int n);
   // gate = gate * sigmoid(gate) * up
   void (*silu_mul)(float* gate, const float* up, int n);
   // Rotates the pairs (i, i + pairs) of a head in place.
@@ -57,6 +72,12 @@ struct RowKernels {
   void (*multiply)(float* x, float factor, int n);
   // float -> half, to nearest even, kept finite; `step` halves from one to the next.
   void (*narrow)(const float* x, int n, uint16_t* out, size_t step);
+
+  // x [count], `stride` apart, becomes its convolution; the window moves on. `past` has room
+  // for the window's rows of n floats.
+  void (*convolve)(const Convolution&, float* x, size_t stride, int count, float* past);
+  // At least one token. `panel` has room for dim * kPanel floats.
+  void (*scan)(const Scan&, float* panel);
 
   // One segment for a tile of queries: the keys of `segment` below `last`.
   void (*attend)(const Keys&, const Queries&, int segment, int last, float* scratch, Sums part);
