@@ -133,3 +133,6 @@ def test_what_cannot_run_is_refused() -> None:
     s.slot = -1
     with pytest.raises(ValueError, match="no state slot"):
         model.step([(s, 2)])
+    s = model.sequence(np.array([1, 2]))
+    with pytest.raises(ValueError, match="a row that the plan does not have"):
+        model.step([(s, 2)], [capture(model, 1, 1)])

@@ -10,8 +10,11 @@
 
 namespace strata {
 
-// Throws std::invalid_argument for a row of tokens without a state.
+// Throws std::invalid_argument for a row of tokens without a state, or a capture without a row.
 inline void require_states(const Step& step) {
+  for (int i = 0; i < step.capture_count; ++i)
+    if (step.captures[i].row < 0 || step.captures[i].row >= step.rows)
+      throw std::invalid_argument("a capture of a row that the plan does not have");
   for (int row = 0; row < step.rows; ++row)
     if (step.row_starts[row] < step.row_starts[row + 1] && step.state_slots[row] < 0)
       throw std::invalid_argument("a row of the plan has no state slot");

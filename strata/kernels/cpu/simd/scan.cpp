@@ -20,7 +20,7 @@ inline void store_some(float* p, Lanes v, int n) {
   store_part(p, v, n);
 }
 
-// The state's panel -> panel [dim, kPanel], and k * state.
+// The state -> panel [dim, kVectors * kLanes], and k * state.
 template <int kVectors>
 void begin(const Scan& scan, float* panel, Lanes* seen) {
   for (int j = 0; j < kVectors; ++j) seen[j] = zero();
@@ -29,7 +29,7 @@ void begin(const Scan& scan, float* panel, Lanes* seen) {
     const Lanes k = splat(scan.k[i]);
     for (int j = 0; j < kVectors; ++j) {
       Lanes s = load_some(row + j * kLanes, scan.columns - j * kLanes);
-      store(panel + i * kPanel + j * kLanes, s);
+      store(panel + (i * kVectors + j) * kLanes, s);
       seen[j] = fma(k, s, seen[j]);
     }
   }
@@ -56,7 +56,7 @@ void advance(const Scan& scan, int token, float* panel, Lanes* seen) {
     const Lanes k_i = splat(k[i]), q_i = splat(q[i]);
     Lanes next_i = zero();
     if constexpr (!kLast) next_i = splat(next[i]);
-    float* row = panel + i * kPanel;
+    float* row = panel + i * kVectors * kLanes;
     for (int j = 0; j < kVectors; ++j) {
       Lanes s = fma(k_i, change[j], mul(keep, load(row + j * kLanes)));
       out[j] = fma(q_i, s, out[j]);
@@ -104,15 +104,13 @@ void convolve_token(const Convolution& c, float* past, int oldest, float* x) {
 }  // namespace
 
 void scan(const Scan& scan, float* panel) {
-  constexpr int kMost = kPanel / kLanes;
-  const int vectors = (scan.columns + kLanes - 1) / kLanes;
-  if (vectors == kMost) return scan_panel<kMost>(scan, panel);
-  for (int j = 0; j < vectors; ++j) {  // a head's narrow rest
+  // Two registers of columns at a time: with more, the sums no longer fit the registers of AVX2.
+  for (int at = 0; at < scan.columns; at += 2 * kLanes) {
     Scan part = scan;
-    part.v += j * kLanes;
-    part.state += j * kLanes;
-    part.columns = scan.columns - j * kLanes < kLanes ? scan.columns - j * kLanes : kLanes;
-    scan_panel<1>(part, panel);
+    part.v += at;
+    part.state += at;
+    part.columns = scan.columns - at < 2 * kLanes ? scan.columns - at : 2 * kLanes;
+    part.columns > kLanes ? scan_panel<2>(part, panel) : scan_panel<1>(part, panel);
   }
 }
 
