@@ -22,7 +22,6 @@ from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.layers import (
-    BIASES,
     HEAD_NORMS,
     Attention,
     Delta,
@@ -55,7 +54,7 @@ DEFAULTS = HfDefaults(
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Flash-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file, sigmoid_gate=True)
+        return config_gguf.read(file, hybrid.GGUF_KEYS | config_gguf.STREAMS, sigmoid_gate=True)
     config = config_hf.text_part(file)
     base = config_hf.read(file, DEFAULTS)
     shared = "shared_expert_intermediate_size"
@@ -171,12 +170,11 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
         return Delta(hybrid.delta(weights, config, number, inputs, residual, tiled=True))
-    biases = BIASES if weights.has("q_bias", number) else ()
     own = attention(
         weights,
         config,
         number,
-        HEAD_NORMS + biases,
+        HEAD_NORMS,
         gated=True,
         residual=residual,
         indexer=indexer(weights, config, number),

@@ -87,7 +87,7 @@ def _plain(
     if kind == Type.F16:
         return values.astype(np.float16).view(np.uint8)
     if kind == Type.BF16:
-        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).view(np.uint8)
     return values.view(np.uint8)
 
 

@@ -11,6 +11,9 @@ import pytest
 import torch
 from families import CASES, LENGTH
 
+from strata.types import Capture
+
+BLOCK, LIVE = 16, 1  # of Bench
 CHUNKS = (LENGTH, 64, 7, 1)
 
 
@@ -31,3 +34,29 @@ def test_reference_logits(case: str, tmp_path: Path, load: Callable[..., Any]) -
         got = bench.logits(families.tokens(CASES[case].seed), chunk)
         worst = (got - expected).abs().max()
         assert worst < 1e-4, f"chunks of {chunk}: {worst}"
+
+
+# ------------------------------------------------------------------ states
+
+
+@pytest.mark.parametrize("case", ["qwen3next", "qwen35moe", "flash", "flash-odd-heads"])
+def test_a_captured_state_continues_as_if_read_alone(
+    case: str, tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    """Captured inside a chunk, or at its end; then pages and state are copied, as a cache does."""
+    families.make(CASES[case], tmp_path)
+    bench = load(tmp_path, "reference")
+    first, other = families.tokens(1, 150), families.tokens(2, 30)
+    for at in (65, 77, 128):
+        cold = bench.logits(first[:at] + other)[at:]
+        bench.forget()
+        bench.step(first[:64], 0, [])
+        bench.step(first[64:], 64, [], (Capture(0, at - 64, at, 2), Capture(0, 3, 67, 0)))
+        used = -(-at // BLOCK)
+        spare = bench.order[-used:].copy()
+        bench.arena.data[spare] = bench.arena.data[bench.order[:used]]
+        bench.order[:used], bench.order[-used:] = spare, bench.order[:used].copy()
+        bench.states.data[LIVE] = bench.states.data[2]
+        assert (bench.read(other, at, 7) - cold).abs().max() < 1e-4
+        bench.states.data[LIVE] = bench.states.data[0]  # a wrong state would be noticed
+        assert (bench.read(other, at, 25) - cold).abs().max() > 1e-2
