@@ -15,6 +15,11 @@ from strata.types import Capture
 
 BLOCK, LIVE = 16, 1  # of Bench
 CHUNKS = (LENGTH, 64, 7, 1)
+# Every operation, and sizes that fill no register.
+NATIVE = (
+    "qwen3moe-5-heads-one-kv", "olmoe-3-heads-one-kv", "qwen3next-odd-heads",
+    "qwen3next-3-values-a-key", "qwen35-multimodal", "qwen35moe", "flash-within-budget",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +65,17 @@ def test_a_captured_state_continues_as_if_read_alone(
         assert (bench.read(other, at, 7) - cold).abs().max() < 1e-4
         bench.states.data[LIVE] = bench.states.data[0]  # a wrong state would be noticed
         assert (bench.read(other, at, 25) - cold).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("case", NATIVE)
+def test_native_logits(case: str, tmp_path: Path, load: Callable[..., Any]) -> None:
+    """Against the reference on keys and values of 16 bits; and the same bits in every chunk."""
+    families.make(CASES[case], tmp_path)
+    text = families.tokens(CASES[case].seed)
+    expected = load(tmp_path, "reference", kv_dtype="float16").logits(text)
+    native = load(tmp_path, "native", threads=2)
+    logits = native.logits(text)
+    # A half of a key may round the other way.
+    assert (logits - expected).abs().max() < 2e-3 * expected.abs().max()
+    for chunk in (64, 7, 1):
+        assert torch.equal(native.logits(text, chunk), logits), chunk
