@@ -17,6 +17,11 @@ from strata.types import Capture, ForwardPlan
 
 BLOCK, LIVE = 16, 1  # of Bench
 CHUNKS = (LENGTH, 64, 7, 1)
+# Every operation, and sizes that fill no register.
+NATIVE = (
+    "qwen3moe-5-heads-one-kv", "olmoe-3-heads-one-kv", "qwen3next-odd-heads",
+    "qwen3next-3-values-a-key", "qwen35-multimodal", "qwen35moe", "flash-within-budget",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +106,17 @@ def test_sequences_that_share_a_step(case: str, tmp_path: Path, load: Callable[.
         together[1].append(logits[count:])
     for expected, parts in zip(alone, together, strict=True):
         assert (torch.cat(parts) - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("case", NATIVE)
+def test_native_logits(case: str, tmp_path: Path, load: Callable[..., Any]) -> None:
+    """Against the reference on keys and values of 16 bits; and the same bits in every chunk."""
+    families.make(CASES[case], tmp_path)
+    text = families.tokens(CASES[case].seed)
+    expected = load(tmp_path, "reference", kv_dtype="float16").logits(text)
+    native = load(tmp_path, "native", threads=2)
+    logits = native.logits(text)
+    # A half of a key may round the other way.
+    assert (logits - expected).abs().max() < 2e-3 * expected.abs().max()
+    for chunk in (64, 7, 1):
+        assert torch.equal(native.logits(text, chunk), logits), chunk
