@@ -28,6 +28,9 @@ class Linear:
     @property
     def k(self) -> int: ...
 
+class ExpertMatrix:
+    def __init__(self, first: Linear, stride: int) -> None: ...
+
 class Op: ...
 
 class Port:
@@ -98,6 +101,15 @@ def ngram(
     dilation: int,
     fields: Sequence[int],
     slot_elements: Sequence[int],
+) -> Op: ...
+def moe(
+    port: Port,
+    router: Linear,
+    top_k: int,
+    normalise: bool,
+    experts: Sequence[ExpertMatrix],
+    shared: Sequence[ExpertMatrix],
+    shared_gate: Linear | None,
 ) -> Op: ...
 def head(port: Port, weight: Linear) -> Op: ...
 def program(ops: Sequence[Op], threads: int) -> Program: ...

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
-from strata.kernels import native_states
+from strata.kernels import native_moe, native_states
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
+from strata.kernels.moe import MoeWeights
 from strata.kernels.native_pack import NativeOp, Packer, address, check_heads, vector
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.program import Fields, Op, StepResult
@@ -132,6 +133,10 @@ class NativeKernels:
         linears = [self._pack.linear(q) for q in (weights.gate, weights.up, weights.down)]
         port = self._pack.port(weights.residual)
         return port.op(_cpu.mlp(port.port, *linears), linears)
+
+    def moe(self, weights: MoeWeights) -> NativeOp:
+        """The mixture of experts of one layer."""
+        return native_moe.moe(self._pack, weights)
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""

@@ -83,6 +83,11 @@ class Packer:
         self._memory = PackedMemory()
         self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
 
+    def take(self, nbytes: int) -> Tensor:
+        """uint8 [nbytes], 64-byte aligned, to be packed for this instruction set."""
+        _cpu.use_isa(self._isa)
+        return self._memory.take(nbytes)
+
     def linear(self, q: QTensor, bias: Tensor | None = None) -> _cpu.Linear:
         """Packs a matrix; the result keeps its bytes alive."""
         _cpu.use_isa(self._isa)

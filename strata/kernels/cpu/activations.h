@@ -35,13 +35,19 @@ class Activations {
   // Room for `rows` rows of k values as `linears` take them; `id` of `threads` asks.
   Activations(Carver& carver, int rows, int id, int threads,
               std::initializer_list<const Linear*> linears);
+  // The same for products with matrices of these formats.
+  Activations(Carver& carver, int rows, int id, int threads, int k,
+              std::initializer_list<int> formats);
   void set(int row, const float* x) const;
 
   // y = the slice's product with rows [row, row + rows) on its columns.
   void multiply(const Slice& slice, int row, int rows, float* y, int ldy) const;
+  // The same with rows order[0], order[1], ...
+  void gather(const Slice& slice, const int32_t* order, int rows, float* y, int ldy) const;
 
  private:
   static constexpr int kKinds = 3;
+  void take(Carver& carver, int format, int rows, int id, int threads);
   struct Form {
     size_t row_bytes = 0;  // 0: not used
     std::byte* rows = nullptr;

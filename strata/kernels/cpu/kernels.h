@@ -13,6 +13,7 @@ struct Panel {
   int k;
   const uint8_t* act;     // the first row
   size_t act_stride;
+  const int32_t* order;   // which rows of act, or null: consecutive ones
   int rows;
   const float* bias;      // of the first tile's first output, or null
   float* y;               // first row, first tile

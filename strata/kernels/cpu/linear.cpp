@@ -97,7 +97,8 @@ int matmul_tasks(const Linear& linear, int rows) {
   return (s.tiles + s.tiles_per_task - 1) / s.tiles_per_task * s.row_tasks;
 }
 
-void matmul_task(const Linear& linear, const void* act, int rows, float* y, int ldy, int task) {
+void matmul_task(const Linear& linear, const void* act, const int32_t* order, int rows, float* y,
+                 int ldy, int task) {
   const Split s = split(linear, rows);
   const int height = tile_rows();
   const int tile = task / s.row_tasks * s.tiles_per_task;
@@ -111,7 +112,8 @@ void matmul_task(const Linear& linear, const void* act, int rows, float* y, int 
   panel.lanes = left < height ? left : height;
   panel.k = linear.k;
   panel.act_stride = act_bytes(act_kind(linear.format), linear.k);
-  panel.act = static_cast<const uint8_t*>(act) + row * panel.act_stride;
+  panel.act = static_cast<const uint8_t*>(act) + (order ? 0 : row * panel.act_stride);
+  panel.order = order ? order + row : nullptr;
   panel.rows = rows - row < s.rows_per_task ? rows - row : s.rows_per_task;
   panel.bias = linear.bias ? linear.bias + tile * height : nullptr;
   panel.y = y + size_t(row) * ldy + size_t(tile) * height;

@@ -66,8 +66,10 @@ void quantise_row(ActKind kind, const float* x, int k, void* act_row);
 
 // ---- product
 int matmul_tasks(const Linear& linear, int rows);
-// act: `rows` quantised rows, act_bytes apart, 64-byte aligned. y: row-major, `ldy`
-// floats from row to row. A task writes elements of y that no other task writes.
-void matmul_task(const Linear& linear, const void* act, int rows, float* y, int ldy, int task);
+// act: quantised rows, act_bytes apart, 64-byte aligned; row r of y is the product with row
+// order[r], or r where order is null. y: row-major, `ldy` floats from row to row. A task writes
+// elements of y that no other task writes.
+void matmul_task(const Linear& linear, const void* act, const int32_t* order, int rows, float* y,
+                 int ldy, int task);
 
 }  // namespace strata

@@ -67,7 +67,7 @@ void matmul(const Linear& linear, uintptr_t x, int rows, uintptr_t y, int thread
       quantise_row(kind, in + size_t(r) * linear.k, linear.k, act + r * stride);
     }
 #pragma omp for schedule(dynamic)
-    for (int t = 0; t < tasks; ++t) matmul_task(linear, act, rows, out, linear.n, t);
+    for (int t = 0; t < tasks; ++t) matmul_task(linear, act, nullptr, rows, out, linear.n, t);
   }
   std::free(act);
 }

@@ -157,7 +157,7 @@ void pack(int format, const void* gguf_rows, int n, int k, uint8_t* tiles) {
   const uint8_t* from = static_cast<const uint8_t*>(gguf_rows);
   const size_t row = row_bytes(format, k), size = tile_bytes(format, k, isa.tile_rows);
   const int count = (n + isa.tile_rows - 1) / isa.tile_rows;
-#pragma omp parallel for schedule(static) if (count * size > (1 << 20))
+#pragma omp parallel for schedule(static) if (count * size > (1 << 18))
   for (int i = 0; i < count; ++i) {
     const int first = i * isa.tile_rows;
     const int valid = n - first < isa.tile_rows ? n - first : isa.tile_rows;

@@ -43,9 +43,10 @@ inline Slice slice_at(const Linear& linear, int tiles_each, int index) {
 }
 
 // The product of a slice with `rows` rows of activations, by the calling thread.
-inline void multiply_slice(const Slice& slice, const std::byte* act, int rows, float* y, int ldy) {
+inline void multiply_slice(const Slice& slice, const std::byte* act, const int32_t* order, int rows,
+                           float* y, int ldy) {
   int tasks = matmul_tasks(slice.part, rows);
-  for (int task = 0; task < tasks; ++task) matmul_task(slice.part, act, rows, y, ldy, task);
+  for (int task = 0; task < tasks; ++task) matmul_task(slice.part, act, order, rows, y, ldy, task);
 }
 
 }  // namespace strata

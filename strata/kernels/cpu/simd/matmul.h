@@ -16,6 +16,10 @@ struct Patch {
   int row, tile;
 };
 
+STRATA_INLINE const uint8_t* act_row(const Panel& panel, int row) {
+  return panel.act + (panel.order ? panel.order[row] : row) * panel.act_stride;
+}
+
 // acc[t][m] -> y, with the bias; the last tile may be narrower.
 template <int MR, int NT>
 STRATA_INLINE void store(const Patch& at, F (&acc)[NT][MR]) {

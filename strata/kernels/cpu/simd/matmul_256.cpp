@@ -180,7 +180,7 @@ struct Kernel256 {
     const uint8_t* w = p.tiles + patch.tile * p.tile_bytes;
     const uint8_t* rows[MR];
     F acc[1][MR];
-    for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
+    for (int m = 0; m < MR; ++m) rows[m] = act_row(p, patch.row + m);
     STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
     const int blocks = p.k / 256;
     const size_t ahead = patch.row == 0 ? 5120 : 0;  // later rows find them in the cache

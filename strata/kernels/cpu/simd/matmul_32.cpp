@@ -119,7 +119,7 @@ struct Kernel32 {
     const uint8_t* tile = p.tiles + patch.tile * p.tile_bytes;
     const uint8_t* rows[MR];
     F acc[1][MR];
-    for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
+    for (int m = 0; m < MR; ++m) rows[m] = act_row(p, patch.row + m);
     STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[0][m] = f_zero();
     const int blocks = p.k / 32;
     const bool cold = patch.row == 0;  // later rows find the weights in the cache

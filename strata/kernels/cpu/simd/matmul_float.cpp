@@ -27,7 +27,7 @@ struct KernelFloat {
     const uint8_t *tile[NT], *rows[MR];
     F acc[NT][MR];
     for (int t = 0; t < NT; ++t) tile[t] = p.tiles + (patch.tile + t) * p.tile_bytes;
-    for (int m = 0; m < MR; ++m) rows[m] = p.act + (patch.row + m) * p.act_stride;
+    for (int m = 0; m < MR; ++m) rows[m] = act_row(p, patch.row + m);
     STRATA_UNROLL for (int t = 0; t < NT; ++t) {
       STRATA_UNROLL for (int m = 0; m < MR; ++m) acc[t][m] = f_zero();
     }
