@@ -108,7 +108,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
     try:
         made(pages=8, states=2)
-    except (AttributeError, AssertionError) as error:
+    except AttributeError as error:
         pytest.skip(f"not all native kernels are there: {error}")
     return made
 
