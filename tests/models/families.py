@@ -24,7 +24,7 @@ _ATTENTION = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
-    "initializer_range": 0.15,
+    "initializer_range": 0.1,
     "tie_word_embeddings": False,
 }
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
@@ -35,6 +35,7 @@ _DELTA = {
     "linear_key_head_dim": 8,
     "linear_value_head_dim": 8,
     "head_dim": 16,
+    "rms_norm_eps": 1e-4,  # with 1e-6 an output that is almost zero magnifies rounding 1000 times
 }
 _MROPE = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _MROPE |= {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
@@ -48,6 +49,7 @@ _NGRAM = {
     "split_ngram_parts": 4,
 }
 _FLASH = {
+    "initializer_range": 0.15,
     "hc_count": 4,
     "hc_lowrank": 12,
     "indexer_n_heads": 2,

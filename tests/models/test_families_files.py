@@ -14,6 +14,8 @@ from families import CASES, DENSE, FLASH, MOE, NEXT, OLMOE, SPARSE, Case
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from strata.files import ModelFile
+from strata.models import qwen4_exp
 from strata.types import ModelError
 
 
@@ -57,13 +59,16 @@ def fuse_experts(tensors: dict[str, Tensor]) -> None:
 
 
 def one_table(tensors: dict[str, Tensor]) -> None:
-    """The n-gram table as one tensor; its hashes as the config says."""
-    shards = sorted(name for name in tensors if ".shard_" in name)
-    assert len(shards) == 4
-    name = shards[0].replace("shard_0.", "")
-    tensors[name] = torch.cat([tensors.pop(shard) for shard in shards])
-    for end in ("layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets"):
-        del tensors[next(name for name in tensors if name.endswith(end))]
+    """Each n-gram table as one tensor; its hashes as the config says."""
+    for first in [name for name in tensors if name.endswith(".shard_0.weight")]:
+        shards = [first.replace("shard_0", f"shard_{i}") for i in range(4)]
+        joined = torch.cat([tensors.pop(shard) for shard in shards])
+        tensors[first.replace("shard_0.", "")] = joined
+    ends = ("layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets")
+    gone = [name for name in tensors if name.endswith(ends)]
+    assert gone
+    for name in gone:
+        del tensors[name]
 
 
 def other_hashes(tensors: dict[str, Tensor]) -> None:
@@ -77,6 +82,7 @@ def other_hashes(tensors: dict[str, Tensor]) -> None:
         ("qwen3next-dense-layers", fuse_experts),
         ("flash-multimodal", fuse_experts),
         ("flash", one_table),
+        ("flash-two-ngram-layers", one_table),
     ],
 )
 def test_other_forms_of_a_checkpoint(
@@ -136,7 +142,7 @@ def test_what_text_does_not_need_is_ignored_and_told(
         (MOE, ["norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "rms_norm_eps"]),
         (OLMOE, ["norm_topk_prob", "rms_norm_eps"]),
         (NEXT, ["norm_topk_prob", "linear_conv_kernel_dim", "rope_parameters"]),
-        (SPARSE, ["linear_conv_kernel_dim", "rms_norm_eps"]),
+        (SPARSE, ["linear_conv_kernel_dim", "max_position_embeddings"]),
         (FLASH, ["norm_topk_prob", "output_gate_type", "seed", "ngram_size", "hc_count"]),
         (FLASH, ["ple_conv_kernel_size", "ple_embed_dim", "linear_conv_kernel_dim"]),
     ],
@@ -157,6 +163,60 @@ def test_keys_that_a_config_leaves_out(
     path.write_text(json.dumps({key: config[key] for key in config if key not in keys}))
     whole, less = (load(place, "reference").logits(tokens) for place in (folder, tmp_path))
     assert torch.equal(whole, less)
+
+
+SHIPPED = {
+    "hidden_size": 2560,
+    "num_hidden_layers": 48,
+    "vocab_size": 248320,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "max_position_embeddings": 262144,
+    "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12,
+    "rope_parameters": {
+        "rope_theta": 10000000,
+        "partial_rotary_factor": 0.25,
+        "mrope_section": [11, 11, 10],
+        "mrope_interleaved": True,
+    },
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 48,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "output_gate_type": "sigmoid",
+    "mamba_ssm_dtype": "float32",
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "moe_intermediate_size": 640,
+    "shared_expert_intermediate_size": 640,
+    "ple_layer_ids": [2],
+    "ple_embed_dim": 2560,
+    "eos_token_id": 248044,
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 128,
+    "indexer_budget": 2048,
+    "indexer_compress_ratio": 4,
+    "mtp_num_hidden_layers": 1,
+}
+
+
+def test_the_shape_of_flash_next_as_it_ships() -> None:
+    """Against sizes that are known of the checkpoint: 36 recurrent layers, 64 dimensions that
+    turn, and a table of 320,001,536 rows of 160, which are padded to a multiple of 128.
+    """
+    outer = {"model_type": "qwen4_exp", "text_config": SHIPPED, "tie_word_embeddings": False}
+    file = ModelFile("folder", Path("Flash"), "qwen4_exp", {"config": outer}, {})
+    config = qwen4_exp.read_config(file)
+    assert (sum(config.recurrent), len(config.recurrent), config.rope.dims) == (36, 48, 64)
+    assert config.ngram is not None and config.delta is not None and config.experts is not None
+    assert config.delta.sigmoid_gate and config.experts.normalise and config.experts.dense == ()
+    assert set(config.ngram.hashes) == {1} and config.ngram.dim == 160
+    own = config.ngram.hashes[1]
+    rows = own.offsets[-1] + own.sizes[-1]
+    assert len(own.sizes) == 16 and -(-rows // 128) * 128 == 320_001_536
+    assert all(0 < m * 248319 < 1 << 63 and m % 2 for m in own.multipliers)
 
 
 # ---------------------------------------------------------------- refusals
