@@ -31,6 +31,20 @@ class Linear:
 class ExpertMatrix:
     def __init__(self, first: Linear, stride: int) -> None: ...
 
+class Indexer:
+    def __init__(
+        self,
+        q: Linear,
+        k: Linear,
+        q_norm: int,
+        k_norm: int,
+        eps: float,
+        sizes: Sequence[int],
+        fields: Sequence[int],
+        strides: Sequence[int],
+        block: int,
+    ) -> None: ...
+
 class Op: ...
 
 class Port:
@@ -69,6 +83,7 @@ def attention(
     pages: Sequence[int],
     page_halves: Sequence[int],
     block: int,
+    indexer: Indexer | None,
 ) -> Op: ...
 def delta(
     port: Port,

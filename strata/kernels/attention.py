@@ -61,6 +61,7 @@ class AttentionWeights:
         assert self.residual.hidden == hidden and self.rope.dims <= self.head_dim
         assert (self.o.rows, self.o.cols) == (hidden, inner)
         assert self.q.rows == inner * (1 + self.gated)
+        assert self.indexer is None or self.rope.dims <= self.indexer.dim
         for matrix in (self.k, self.v):
             assert (matrix.rows, matrix.cols) == (self.kv_heads * self.head_dim, hidden)
 

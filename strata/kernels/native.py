@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
-from strata.kernels import native_moe, native_states
+from strata.kernels import native_indexer, native_moe, native_states
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
@@ -100,6 +100,7 @@ class NativeKernels:
         whole = any(norm is not None and norm.numel() != w.head_dim for norm in norms)
         assert not (whole and w.gated)
         port = self._pack.port(w.residual)
+        index, owned = native_indexer.indexer(self._pack, w.indexer, page, block)
         op = _cpu.attention(
             port.port,
             w.eps,
@@ -114,8 +115,9 @@ class NativeKernels:
             [k.data_ptr(), v.data_ptr()],
             [k.stride(0), v.stride(0)],
             block,
+            index,
         )
-        return port.op(op, linears, norms, k, v)
+        return port.op(op, linears, norms, k, v, owned)
 
     def delta(self, weights: DeltaWeights, state: Fields) -> NativeOp:
         """Gated DeltaNet of one layer.

@@ -18,6 +18,7 @@ from strata.kernels import Kernels
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
+from strata.kernels.indexer import IndexerWeights
 from strata.kernels.mlp import MlpWeights
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import Format, QTensor
@@ -43,6 +44,10 @@ class Shape:
     whole_norms: bool = False  # of all heads together
     gated: bool = False
     biases: bool = False
+    budget: int = 0  # of an indexer; 0: none
+    ratio: int = 4
+    index_heads: int = 10  # few: many scores are 0, and torch takes any of them
+    index_dim: int = 40
     k_heads: int = 2  # of delta
     v_heads: int = 4
     dim: int = 32
@@ -127,7 +132,15 @@ class Weights:
         if s.biases:
             q, k, v = self.vector(inner, 0), self.vector(kv, 0), self.vector(kv, 0)
             plain = replace(plain, q_bias=q, k_bias=k, v_bias=v)
-        return plain
+        return replace(plain, indexer=self.indexer()) if s.budget else plain
+
+    def indexer(self) -> IndexerWeights:
+        s, dim = self.shape, self.shape.index_dim
+        return IndexerWeights(
+            q=self.matrix(s.index_heads * dim, s.hidden), k=self.matrix(dim, s.hidden),
+            q_norm=self.vector(dim), k_norm=self.vector(dim), eps=1e-5,
+            heads=s.index_heads, dim=dim, budget=s.budget, ratio=s.ratio,
+        )  # fmt: skip
 
     def delta(self) -> DeltaWeights:
         s = self.shape
@@ -191,10 +204,11 @@ class Toy:
         held = self.states.split([_numel(shape) for shape in shapes], dim=1)
         state_fields = iter(part.unflatten(1, shape) for part, shape in zip(held, shapes))  # noqa: B905
         page_fields = iter(self.fields)
+        self.index: list[torch.Tensor] = []  # raw keys and keys of each layer
         ops = [kernels.embed(weights.table, s.streams)]
         for first, mlp in weights.layers:
             if isinstance(first, AttentionWeights):
-                page = {"k": next(page_fields), "v": next(page_fields)}
+                page = {"k": next(page_fields), "v": next(page_fields), **self._index(first, pages)}
                 ops.append(kernels.attention(first, page, s.block))
             elif isinstance(first, DeltaWeights):
                 state = {"conv": next(state_fields), "state": next(state_fields)}
@@ -207,6 +221,20 @@ class Toy:
         self.program = kernels.program(ops)
         self._unused = list(range(pages))
         self._free_slots = list(range(slots))
+
+    def _index(self, w: AttentionWeights, pages: int) -> dict[str, torch.Tensor]:
+        if w.indexer is None:
+            return {}
+        block, dim = self.shape.block, w.indexer.dim
+        raw = torch.full((pages, block, dim), torch.nan, dtype=self.record.dtype)
+        keys = torch.full((pages, block // w.indexer.ratio, dim), torch.nan)
+        self.index += [raw, keys]
+        return {"index_raw": raw, "index_keys": keys}
+
+    def copy_page(self, source: int, target: int) -> None:
+        """All that a page holds."""
+        for held in (self.record, *self.index):
+            held[target] = held[source]
 
     def slot(self) -> int:
         """A state slot that nothing else uses."""

@@ -26,8 +26,8 @@ struct Attention::Work {
       : step(step),
         first(first),
         tokens(std::min(kTokens, step.count - first)),
-        tiling(step, first, tokens, op.tile_tokens_, op.weights_.kv_heads, threads),
-        in(carver, tokens, id, threads, {&op.weights_.q, &op.weights_.k, &op.weights_.v}),
+        tiling(step, op.sight_, first, tokens, op.tile_tokens_, op.weights_.kv_heads, threads),
+        in(inputs(op, carver, tokens, id, threads)),
         mixed_in(carver, tokens, id, threads, {&op.weights_.o}) {
     const AttentionWeights& w = op.weights_;
     in_tiles = slice_tiles(w.q, tiles_of(w.q) + tiles_of(w.k) + tiles_of(w.v), threads);
@@ -38,6 +38,27 @@ struct Attention::Work {
     pending = carver.take<std::atomic<int>>(tiling.counters());
     take_partials(carver, w.head_dim, op.group_);
     take_own(carver, w, op.group_ * op.tile_tokens_, id, threads);
+    if (op.indexer_) take_index(op, carver, id, threads);
+  }
+
+  static Activations inputs(const Attention& op, Carver& carver, int tokens, int id, int threads) {
+    const AttentionWeights& w = op.weights_;
+    const Linear& index_q = op.indexer_ ? op.indexer_->weights().q : w.q;
+    const Linear& index_k = op.indexer_ ? op.indexer_->weights().k : w.k;
+    return {carver, tokens, id, threads, {&w.q, &w.k, &w.v, &index_q, &index_k}};
+  }
+
+  void take_index(const Attention& op, Carver& carver, int id, int threads) {
+    index.emplace(*op.indexer_, step, carver, first, tokens, id, threads);
+    const int pages = op.sight_.budget / kSegment + 2;
+    const size_t halves = line(static_cast<size_t>(kSegment) * op.weights_.head_dim);
+    uint16_t* k = carver.take<uint16_t>(halves * threads);
+    uint16_t* v = carver.take<uint16_t>(halves * threads);
+    int32_t* zeros = carver.take<int32_t>(line(pages) * threads);
+    if (!k) return;
+    gathered_k = k + halves * id;
+    gathered_v = v + halves * id;
+    gathered_pages = zeros + line(pages) * id;
   }
 
   void take_partials(Carver& carver, int head_dim, int group) {
@@ -83,6 +104,7 @@ struct Attention::Work {
   float* mixed;                // [tokens, heads * head_dim]
   std::atomic<int>* pending;   // segments left of each (tile, key head)
   Sums partial;                // of every segment, where they are split
+  std::optional<Indexer::Work> index;
 
   // The thread's own.
   float* own = nullptr;        // one row, or a part of a sum
@@ -90,11 +112,16 @@ struct Attention::Work {
   int* seen = nullptr;
   Sums running{}, part{};
   float* scratch = nullptr;
+  uint16_t *gathered_k = nullptr, *gathered_v = nullptr;  // one segment, as in a page of that size
+  int32_t* gathered_pages = nullptr;                      // of every segment: that one
 };
 
-Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory)
+Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory,
+                     const std::optional<Indexer>& indexer)
     : weights_(weights),
       memory_(memory),
+      indexer_(indexer),
+      sight_(indexer ? indexer->weights().sight : Sight{}),
       group_(weights.heads / weights.kv_heads),
       tile_tokens_(std::max(1, kQueries / group_)) {}
 
@@ -121,6 +148,7 @@ void Attention::block(Member& member, const Work& work) const {
   const int heads = weights_.kv_heads;
   project(member, work);
   if (weights_.whole) member.share(work.tokens, [&](int token) { norm_whole(work, token); });
+  if (indexer_) indexer_->run(member, *work.index, *weights_.rope);
   if (!work.tiling.single())
     member.share(work.tokens, [&](int token) {
       for (int head = 0; head < heads; ++head) write(work, work.first + token, head);
@@ -146,19 +174,31 @@ void Attention::project(Member& member, const Work& work) const {
     w.port.enter(work.step, work.first + row, work.own);
     work.in.set(row, work.own);
   };
-  const Linear* parts[] = {&w.q, &w.k, &w.v};
-  const int offsets[] = {0, w.q.n, w.q.n + w.k.n};
-  int counts[3], total = 0;
-  for (int i = 0; i < 3; ++i) total += counts[i] = slice_count(*parts[i], work.in_tiles);
+  struct Part {
+    const Linear* matrix;
+    float* y;
+    int stride, slices;
+  };
+  Part parts[] = {{&w.q, work.projected, work.stride, 0},
+                  {&w.k, work.projected + w.q.n, work.stride, 0},
+                  {&w.v, work.projected + w.q.n + w.k.n, work.stride, 0},
+                  {}, {}};
+  if (indexer_) {
+    const IndexerWeights& index = indexer_->weights();
+    parts[3] = {&index.q, work.index->projected, indexer_->stride(), 0};
+    parts[4] = {&index.k, work.index->projected + index.q.n, indexer_->stride(), 0};
+  }
+  int total = 0;
+  for (Part& part : parts)
+    if (part.matrix) total += part.slices = slice_count(*part.matrix, work.in_tiles);
   share_after_rows(member, work.tokens, norm, total, [&](int task) {
     if (task == 0)
       for (int i = 0; i < work.tiling.counters(); ++i)
         work.pending[i].store(work.tiling.segments_of(i), std::memory_order_relaxed);
-    int i = 0;
-    while (task >= counts[i]) task -= counts[i++];
-    Slice slice = slice_at(*parts[i], work.in_tiles, task);
-    float* y = work.projected + offsets[i] + slice.first;
-    work.in.multiply(slice, 0, work.tokens, y, work.stride);
+    const Part* part = parts;
+    while (task >= part->slices) task -= part++->slices;
+    Slice slice = slice_at(*part->matrix, work.in_tiles, task);
+    work.in.multiply(slice, 0, work.tokens, part->y + slice.first, part->stride);
   });
 }
 
@@ -208,7 +248,7 @@ void Attention::load_queries(const Work& work, const Item& item) const {
       std::copy(q + g * each, q + g * each + dim, into);
       turn(into, weights_.whole ? nullptr : weights_.q_norm, position);
       row_kernels().multiply(into, weights_.scale * kLog2e, dim);
-      work.seen[row] = position + 1;
+      work.seen[row] = sight_.keys(position);
     }
   }
 }
@@ -221,17 +261,18 @@ void Attention::attend(const Work& work, const Item& item) const {
   load_queries(work, item);
 
   const int rows = item.tile.count * group_;
-  const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
-  const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
-                  work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
-                  memory_.block, dim};
+  const Keys keys = keys_of(work, item);
   const Queries queries{work.queries, work.seen, rows};
   const int last = work.seen[rows - 1];
   const RowKernels& kernels = row_kernels();
   Sums sums = item.segment < 0 ? work.running : partial_sums(work, item, item.segment);
-  kernels.attend(keys, queries, first, last, work.scratch, sums);
+  auto attend = [&](int segment, Sums into) {
+    if (item.tile.sparse) gather(work, item, segment);
+    kernels.attend(keys, queries, segment, last, work.scratch, into);
+  };
+  attend(first, sums);
   for (int segment = first + 1; segment < end; ++segment) {
-    kernels.attend(keys, queries, segment, last, work.scratch, work.part);
+    attend(segment, work.part);
     kernels.merge(sums, work.part, queries, segment, dim);
   }
   if (item.segment >= 0) {
@@ -245,6 +286,43 @@ void Attention::attend(const Work& work, const Item& item) const {
              static_cast<size_t>(item.head) * group_ * dim;
   kernels.finish(sums, rows, group_, dim, y, weights_.o.k);
   if (weights_.gated) gate(work, item, y);
+}
+
+Keys Attention::keys_of(const Work& work, const Item& item) const {
+  const int dim = weights_.head_dim;
+  if (item.tile.sparse)
+    return {work.gathered_k, work.gathered_v, 0, 0, work.gathered_pages, kSegment, dim};
+  const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
+  return {memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
+          work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
+          memory_.block, dim};
+}
+
+// Copies the keys and values of a segment of what the item's token sees.
+void Attention::gather(const Work& work, const Item& item, int segment) const {
+  const int dim = weights_.head_dim, block = memory_.block, ratio = sight_.ratio;
+  const int token = item.tile.first, position = work.step.positions[token];
+  const int32_t* chosen = indexer_->chosen(*work.index, token);
+  const int32_t* pages =
+      work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks;
+  const size_t head = static_cast<size_t>(item.head) * dim * block;
+  const int end = std::min(sight_.keys(position), (segment + 1) * kSegment);
+  work.gathered_pages[segment] = 0;
+  for (int key = segment * kSegment; key < end;) {
+    const int number = key / ratio, from = key % ratio;
+    const int which = number < sight_.blocks() ? chosen[number] : (position + 1) / ratio;
+    const int count = std::min(ratio - from, end - key), slot = (which * ratio + from) % block;
+    const size_t page = static_cast<size_t>(pages[which * ratio / block]);
+    const uint16_t* k = memory_.k + page * memory_.k_page + head + slot;
+    const uint16_t* v = memory_.v + page * memory_.v_page + head + static_cast<size_t>(slot) * dim;
+    const int at = key % kSegment;
+    for (int d = 0; d < dim; ++d)
+      std::copy(k + static_cast<size_t>(d) * block, k + static_cast<size_t>(d) * block + count,
+                work.gathered_k + static_cast<size_t>(d) * kSegment + at);
+    std::copy(v, v + static_cast<size_t>(count) * dim,
+              work.gathered_v + static_cast<size_t>(at) * dim);
+    key += count;
+  }
 }
 
 // Multiplies the outputs of an item's heads by the sigmoids of their gates.

@@ -3,10 +3,14 @@
 // A step's tokens are taken in blocks. In a block all keys are written before any
 // query reads; a query then sees the keys of its sequence up to its own position,
 // which are the same bytes whether this step wrote them or an earlier one.
+// A query that an indexer limits attends to its chosen keys as if they were all that its
+// sequence holds: gathered, in their order, and cut into segments from the first of them.
 // Invariant: nothing at or beyond the largest position of a tile of queries is read.
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "indexer.h"
 #include "linear.h"
 #include "port.h"
 #include "program.h"
@@ -38,7 +42,8 @@ struct PagedMemory {
 
 class Attention : public Op {
  public:
-  Attention(const AttentionWeights& weights, const PagedMemory& memory);
+  Attention(const AttentionWeights& weights, const PagedMemory& memory,
+            const std::optional<Indexer>& indexer);
   int width() const override { return weights_.port.width(); }
   void prepare(const Step& step) const override;
   size_t scratch(const Step& step, int threads) const override;
@@ -52,12 +57,16 @@ class Attention : public Op {
   void write(const Work& work, int token, int head) const;
   void turn(float* vector, const float* norm, int position) const;
   void attend(const Work& work, const Item& item) const;
+  Keys keys_of(const Work& work, const Item& item) const;
+  void gather(const Work& work, const Item& item, int segment) const;
   void gate(const Work& work, const Item& item, float* y) const;
   void load_queries(const Work& work, const Item& item) const;
   Sums partial_sums(const Work& work, const Item& item, int segment) const;
 
   AttentionWeights weights_;
   PagedMemory memory_;
+  std::optional<Indexer> indexer_;
+  Sight sight_;
   int group_;        // query heads of a key head
   int tile_tokens_;  // of a tile of queries
 };

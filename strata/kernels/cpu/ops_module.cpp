@@ -4,6 +4,7 @@
 // long as an op that was given their address lives.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -43,14 +44,26 @@ std::shared_ptr<Op> attention(const Port& port, float eps, const std::vector<Lin
                               const std::vector<int>& heads,
                               float scale, std::shared_ptr<Rope> rope,
                               const std::vector<uintptr_t>& pages,
-                              const std::vector<size_t>& page_halves, int block) {
+                              const std::vector<size_t>& page_halves, int block,
+                              const std::optional<Indexer>& indexer) {
   AttentionWeights weights{port, eps, qkvo.at(0), qkvo.at(1), qkvo.at(2), qkvo.at(3),
                            floats(q_norm), floats(k_norm), whole, gated, heads.at(0), heads.at(1), heads.at(2),
                            scale, std::move(rope)};
   PagedMemory memory{reinterpret_cast<uint16_t*>(pages.at(0)),
                      reinterpret_cast<uint16_t*>(pages.at(1)), page_halves.at(0),
                      page_halves.at(1), block};
-  return std::make_shared<Attention>(weights, memory);
+  return std::make_shared<Attention>(weights, memory, indexer);
+}
+
+void init_indexer(Indexer* self, const Linear& q, const Linear& k, uintptr_t q_norm,
+                  uintptr_t k_norm, float eps, const std::vector<int>& sizes,
+                  const std::vector<uintptr_t>& fields, const std::vector<size_t>& strides,
+                  int block) {
+  IndexerWeights weights{q, k, floats(q_norm), floats(k_norm), eps, sizes.at(0), sizes.at(1),
+                         {sizes.at(2), sizes.at(3)}};
+  IndexMemory memory{reinterpret_cast<uint16_t*>(fields.at(0)),
+                     reinterpret_cast<float*>(fields.at(1)), strides.at(0), strides.at(1)};
+  new (self) Indexer(weights, memory, block);
 }
 
 std::shared_ptr<Op> delta(const Port& port, const std::vector<Linear>& linears,
@@ -152,8 +165,13 @@ void bind_ops(nb::module_& m) {
   m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "hidden"_a, "streams"_a);
   m.def("attention", &attention, "port"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "whole"_a,
         "gated"_a, "heads"_a,
-        "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a,
+        "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a, "indexer"_a.none(),
         "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0.");
+  nb::class_<Indexer>(m, "Indexer", "Chooses what the queries of an attention layer see.")
+      .def("__init__", &init_indexer, "q"_a, "k"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "sizes"_a,
+           "fields"_a, "strides"_a, "block"_a,
+           "sizes: heads, dim, budget, ratio; fields: raw keys and keys of page 0; strides: from "
+           "page to page, in their elements.");
   m.def("delta", &delta, "port"_a, "linears"_a, "vectors"_a, "eps"_a, "sizes"_a, "tiled"_a,
         "sigmoid_gate"_a, "fields"_a, "slot_floats"_a,
         "linears: qkv, z, beta, alpha, out; vectors: conv [kernel, channels], decay, dt_bias, "

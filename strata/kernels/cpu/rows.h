@@ -79,6 +79,10 @@ struct RowKernels {
   // At least one token. `panel` has room for dim * kPanel floats.
   void (*scan)(const Scan&, float* panel);
 
+  // scores [count] = sum over the heads of max(query . key, 0); keys [count, dim], queries
+  // [heads, dim].
+  void (*score_blocks)(const float* keys, int count, const float* queries, int heads, int dim,
+                       float* scores);
   // One segment for a tile of queries: the keys of `segment` below `last`.
   void (*attend)(const Keys&, const Queries&, int segment, int last, float* scratch, Sums part);
   // into = into (+) part, for the rows that see any key of the part's segment.

@@ -11,11 +11,25 @@
 
 namespace strata {
 
+// How far a query sees: every key up to its own, or, with an indexer (indexer.h), those of
+// `budget` tokens in chosen blocks of `ratio` and those behind the last whole block.
+struct Sight {
+  int budget = 0;  // 0: no indexer
+  int ratio = 1;
+  int blocks() const { return budget / ratio; }
+  // Whether a token at the position sees less than everything.
+  bool sparse(int position) const { return budget && position + 1 >= budget + ratio; }
+  int keys(int position) const {
+    return sparse(position) ? budget + (position + 1) % ratio : position + 1;
+  }
+};
+
 struct Tile {
   int row;       // sequence
   int first;     // token of the step
   int count;     // tokens
   int segments;  // of keys that its last token sees
+  bool sparse;   // one token, whose keys are gathered
 };
 
 struct Item {
@@ -29,8 +43,14 @@ struct Item {
 class Tiling {
  public:
   // Of the tokens [first, first + count) of a step.
-  Tiling(const Step& step, int first, int count, int most, int kv_heads, int threads)
-      : step_(step), first_(first), end_(first + count), most_(most), kv_heads_(kv_heads) {
+  Tiling(const Step& step, const Sight& sight, int first, int count, int most, int kv_heads,
+         int threads)
+      : step_(step),
+        sight_(sight),
+        first_(first),
+        end_(first + count),
+        most_(most),
+        kv_heads_(kv_heads) {
     each([&](const Tile& tile) {
       single_ = single_ && tile.count == 1 && tile.row != last_row_;
       last_row_ = tile.row;
@@ -86,15 +106,19 @@ class Tiling {
   void each(Visit visit) const {
     for (int row = 0; row < step_.rows; ++row) {
       int stop = std::min(end_, step_.row_starts[row + 1]);
-      for (int t = std::max(first_, step_.row_starts[row]); t < stop; t += most_) {
-        int count = std::min(most_, stop - t);
-        int segments = step_.positions[t + count - 1] / kSegment + 1;
-        if (visit(Tile{row, t, count, segments})) return;
+      for (int t = std::max(first_, step_.row_starts[row]); t < stop;) {
+        const bool sparse = sight_.sparse(step_.positions[t]);
+        int count = sparse ? 1 : std::min(most_, stop - t);
+        while (!sparse && sight_.sparse(step_.positions[t + count - 1])) --count;
+        int segments = (sight_.keys(step_.positions[t + count - 1]) - 1) / kSegment + 1;
+        if (visit(Tile{row, t, count, segments, sparse})) return;
+        t += count;
       }
     }
   }
 
   const Step& step_;
+  Sight sight_;
   int first_, end_, most_, kv_heads_;
   int tiles_ = 0, segments_ = 0, partials_ = 0, last_row_ = -1;
   bool single_ = true, split_ = false;
