@@ -67,6 +67,17 @@ STATES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
+        "strata.cache.checkpoints",
+        SCENES,
+        [
+            (
+                "rolling checkpoints hold out against contexts",
+                "None if rolling else self._least_tail()",
+                "None",
+            ),
+        ],
+    ),
+    (
         "strata.text.anchors",
         ("tests/text/test_template.py",),
         [
