@@ -21,6 +21,7 @@ CHUNKS = (LENGTH, 64, 7, 1)
 NATIVE = (
     "qwen3moe-5-heads-one-kv", "olmoe-3-heads-one-kv", "qwen3next-odd-heads",
     "qwen3next-3-values-a-key", "qwen35-multimodal", "qwen35moe", "flash-within-budget",
+    "flash", "flash-small-budget", "flash-two-ngram-layers", "flash-odd-heads",
 )  # fmt: skip
 
 
