@@ -105,3 +105,27 @@ def test_both_kinds_of_file_have_the_same_tokenizer(tmp_path: Path) -> None:
 def test_sizes_that_do_not_go_together(family: str, changes: dict[str, int], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         replace(SHAPE, **changes).check(FAMILIES[family])
+
+
+def test_what_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    for write in (gguf_file.write, folder.write):
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path / "m", FAMILIES["qwen3_5"], SHAPE, "F16", 1, stop)
+    assert not list(tmp_path.rglob("*.part"))
+    assert not (tmp_path / "m/model.safetensors").exists()
+
+
+def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--layers=1", "--hidden=64", "--vocab=300", "--experts=2", "--top-k=1"]
+    words = ["synth", "qwen3_moe", "--safetensors", *sizes, "--out"]
+    assert main([*words, str(tmp_path / "f")]) == 0
+    file = open_model(tmp_path / "f")
+    assert (file.kind, file.architecture) == ("folder", "qwen3_moe")
+    assert {Type(one.format).name for one in file.tensors.values()} == {"BF16"}
+    assert main([*words, str(tmp_path / "g"), "--quant", "Q8_0"]) == 2
+    assert main([*words, "/dev/null/g"]) == 2
+    said = capsys.readouterr().err
+    assert "a folder holds F32, F16, BF16" in said and "cannot write /dev/null/g" in said
