@@ -28,7 +28,7 @@ from torch import Tensor
 from strata.files import open_model
 from strata.kernels import choose
 from strata.memory.arena import SlotArena
-from strata.memory.layout import page_layout
+from strata.memory.layout import page_layout, state_layout
 from strata.models import loader
 from strata.types import Backend, ForwardPlan
 
@@ -44,10 +44,14 @@ class Strata:
         self.kernels = choose(backend, "cpu", threads)
         self.model = loader.load(open_model(path), self.kernels)
         pages = -(-length // BLOCK)
-        arena = SlotArena(pages, page_layout(self.model.memory(BLOCK)).nbytes)
-        self.model.bind(arena, None, BLOCK)
+        memory = self.model.memory(BLOCK)
+        arena = SlotArena(pages, page_layout(memory).nbytes)
+        self.states = SlotArena(1, state_layout(memory).nbytes)
+        self.model.bind(arena, self.states if self.states.nbytes else None, BLOCK)
 
     def step(self, tokens: Sequence[int], start: int, sample: Sequence[int]) -> Tensor:
+        if not start:
+            self.states.data.zero_()
         positions = np.arange(start, start + len(tokens), dtype=np.int32)
         return self.model.forward(
             ForwardPlan(
@@ -58,7 +62,7 @@ class Strata:
                 row_starts=np.asarray([0, len(tokens)], dtype=np.int32),
                 page_table=np.arange(positions[-1] // BLOCK + 1, dtype=np.int32)[None, :],
                 write_slots=positions,  # page i holds block i
-                state_slots=np.asarray([-1], dtype=np.int32),
+                state_slots=np.asarray([0 if self.states.nbytes else -1], dtype=np.int32),
                 sample=np.asarray(sample, dtype=np.int32),
             )
         ).logits.clone()

@@ -462,8 +462,8 @@ CACHE = [
         ),
         (
             "rolling checkpoints are never given up for a row",
-            "                self._rob()",
-            "                pass",
+            "            elif (tail := self._least_tail()) is not None:\n                self._rob(tail[0])\n",
+            "",
         ),
         (
             "a worthless capture evicts a precious one",

@@ -67,6 +67,60 @@ STATES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
+        "strata.cache.checkpoints",
+        SCENES,
+        [
+            (
+                "rolling checkpoints hold out against contexts",
+                "None if rolling else self._least_tail()",
+                "None",
+            ),
+        ],
+    ),
+    (
+        "strata.text.anchors",
+        ("tests/text/test_template.py",),
+        [
+            (
+                "the first anchors of a chat win",
+                "[-MOST:]",
+                "[:MOST]",
+            ),
+            (
+                "where thinking is left out, the anchor is before it",
+                "if end is not None:",
+                "if False:",
+            ),
+        ],
+    ),
+    (
+        "strata.text.messages",
+        ("tests/text/test_template.py",),
+        [
+            (
+                "templates see which messages have anchors",
+                '    kept.pop("cache_anchor", None)  # for us, not for the template\n',
+                "",
+            ),
+        ],
+    ),
+    (
+        "strata.engine.bench",
+        ("tests/engine/test_bench.py",),
+        [
+            (
+                "what was reused counts as read",
+                "new = load.depth if first else load.pp",
+                "new = len(prompts[0])",
+            ),
+            (
+                "the total rate counts from the first one's end",
+                "max(self.first_tokens))",
+                "min(self.first_tokens))",
+            ),
+        ],
+    ),
+    (
         "strata.memory.budget",
         ("tests/memory/test_budget.py",),
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -44,3 +45,26 @@ def test_files_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name in re.findall(r"`((?:strata|tests|bench|docs)/[\w./]+)`", text):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+CASES = [
+    line.split(" | ")
+    for line in (ROOT / "docs" / "public-cases.md").read_text(encoding="utf-8").splitlines()
+    if re.match(r"\| \d", line)
+]
+
+
+def test_each_public_case_is_answered_once() -> None:
+    numbers = [int(case[0].strip("| ")) for case in CASES]
+    assert len(numbers) == 54 and numbers == sorted(set(numbers))
+    for number, kind, answer in CASES:
+        assert kind.strip() and len(answer.strip(" |")) > 20, number
+
+
+def test_each_test_that_answers_a_public_case_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", "".join(case[2] for case in CASES))
+    assert len(named) > 50
+    for path, name in set(named):
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert name.startswith("test_") and name in functions, f"{path} has no {name}"

@@ -140,29 +140,42 @@ class Checkpoints:
             lowest = self.kept.lowest(self._value)
             if lowest is not None:
                 self._evict(*lowest)
-            else:
-                self._rob()
+            elif (tail := self._least_tail()) is not None:
+                self._rob(tail[0])
         return self._free.pop() if self._free else None
 
-    def _rob(self) -> None:
-        """Take the oldest rolling checkpoint that no running step writes."""
-        for slot, hold in self._tails.items():
-            if all(capture.slot != slot for capture in hold.reserved):
-                hold.tail, hold.tail_len = None, 0
-                del self._tails[slot]
-                self._free.append(slot)
-                return
+    def _least_tail(self) -> tuple[StateHold, float] | None:
+        """The least of the rolling checkpoints that no running step writes, and its worth."""
+        idle = [h for s, h in self._tails.items() if all(c.slot != s for c in h.reserved)]
+        if not idle:
+            return None
+        hold = min(idle, key=lambda each: each.tail_len - each.base)
+        return hold, value(self.clock, 0, max(0, hold.tail_len - hold.base), self._size)
 
-    def _take_for(self, saved: int, hits: int) -> int | None:
-        """A slot for a checkpoint, unless everything kept is worth more than it would be."""
-        if not self._free:
-            lowest = self.kept.lowest(self._value)
-            worth = value(self.clock, hits, saved, self._size)
-            if lowest is None:
-                return None
-            if lowest[1] > worth:  # as if it had come and been the victim itself
-                self.clock = worth
-                return None
+    def _rob(self, hold: StateHold) -> None:
+        """Take a rolling checkpoint from who has it."""
+        assert hold.tail is not None
+        del self._tails[hold.tail]
+        self._free.append(hold.tail)
+        hold.tail, hold.tail_len = None, 0
+
+    def _take_for(self, saved: int, hits: int, *, rolling: bool = False) -> int | None:
+        """A slot for a checkpoint, unless everything there is is worth more than it would be.
+
+        Rolling checkpoints give way to captures; among themselves they do not take turns.
+        """
+        if self._free:
+            return self._free.pop()
+        worth = value(self.clock, hits, saved, self._size)
+        lowest, tail = self.kept.lowest(self._value), None if rolling else self._least_tail()
+        if tail is not None and tail[1] < worth and (lowest is None or tail[1] <= lowest[1]):
+            self._rob(tail[0])
+        elif lowest is None:
+            return None
+        elif lowest[1] > worth:  # as if it had come and been the victim itself
+            self.clock = worth
+            return None
+        else:
             self._evict(*lowest)
         return self._free.pop()
 
@@ -201,7 +214,7 @@ class Checkpoints:
 
     def _roll(self, hold: StateHold, row: int, start: int, place: int) -> None:
         if hold.tail is None:
-            hold.tail = self._take_for(place - hold.base, 0)
+            hold.tail = self._take_for(place - hold.base, 0, rolling=True)
             if hold.tail is None:
                 return
             self._tails[hold.tail] = hold

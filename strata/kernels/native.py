@@ -142,7 +142,10 @@ class NativeKernels:
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""
-        linear, port = self._pack.linear(weights.weight), self._pack.port(weights.residual)
+        linear, port = (
+            self._pack.linear(weights.weight),
+            self._pack.port(weights.residual, head=True),
+        )
         return replace(port.op(_cpu.head(port.port, linear), linear), vocab=weights.weight.rows)
 
     def program(self, ops: Sequence[Op]) -> NativeProgram:

@@ -106,14 +106,15 @@ class Packer:
             self._ropes[key] = _cpu.Rope(spec.frequencies.tolist(), spec.magnitude)
         return self._ropes[key]
 
-    def port(self, residual: Residual) -> NativePort:
-        """The port of a sublayer."""
+    def port(self, residual: Residual, head: bool = False) -> NativePort:
+        """The port of a sublayer, or of the head, which adds nothing to the stream."""
         r, norm = residual, vector(residual.norm)
         if isinstance(r, PreNorm):
             return NativePort(_cpu.Port(address(norm), r.eps, r.hidden, 0), (), r.width, (norm,))
         port = _cpu.Port(address(norm), r.eps, r.hidden, r.streams)
         down, up = self.linear(r.down), self.linear(r.up)
-        inject = [] if r.inject is None else [self.linear(r.inject)]
+        assert head or r.inject is not None
+        inject = [] if head or r.inject is None else [self.linear(r.inject)]
         mixer = _cpu.mixer(port, down, up, inject)
         return NativePort(port, (mixer,), r.width, (norm, down, up, inject))
 

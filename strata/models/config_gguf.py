@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,43 +32,56 @@ _GGUF_READ = rope.GGUF_KEYS | {
     "attention.key_length",
     "attention.value_length",
     "attention.layer_norm_rms_epsilon",
-    "attention.recurrent_layers",
-    "attention.indexer.head_count",
-    "attention.indexer.key_length",
-    "attention.indexer.top_k",
-    "attention.compress_ratios",
     "vocab_size",
-    "expert_count",
-    "expert_used_count",
-    "expert_feed_forward_length",
-    "expert_shared_feed_forward_length",
-    "expert_weights_norm",
-    "full_attention_interval",
-    "nextn_predict_layers",
-    "ssm.conv_kernel",
-    "ssm.state_size",
-    "ssm.group_count",
-    "ssm.time_step_rank",
-    "ssm.inner_size",
-    "hyper_connection.count",
-    "hyper_connection.low_rank",
-    "embedding_length_per_layer_input",
-    "ple.layers",
-    "ple.ngram_size",
-    "ple.heads_per_ngram",
-    "ple.conv_kernel",
-    "ple.eos_token_id",
-    "ple.layer_multipliers",
-    "ple.head_offsets",
-    "ple.head_vocab_sizes",
 }
+# What further kinds of layers need to say.
+EXPERTS = frozenset(
+    {
+        "expert_count",
+        "expert_used_count",
+        "expert_feed_forward_length",
+        "expert_shared_feed_forward_length",
+        "expert_weights_norm",
+    }
+)
+RECURRENT = frozenset(
+    {
+        "attention.recurrent_layers",
+        "full_attention_interval",
+        "nextn_predict_layers",
+        "ssm.conv_kernel",
+        "ssm.state_size",
+        "ssm.group_count",
+        "ssm.time_step_rank",
+        "ssm.inner_size",
+        "rope.dimension_sections",  # of images' positions; a text's tokens have one position
+    }
+)
+STREAMS = frozenset(
+    {
+        "hyper_connection.count",
+        "hyper_connection.low_rank",
+        "attention.indexer.head_count",
+        "attention.indexer.key_length",
+        "attention.indexer.top_k",
+        "attention.compress_ratios",
+        "embedding_length_per_layer_input",
+        "ple.layers",
+        "ple.ngram_size",
+        "ple.heads_per_ngram",
+        "ple.conv_kernel",
+        "ple.eos_token_id",
+        "ple.image_token_id",  # stands where a text has no image
+        "ple.layer_multipliers",
+        "ple.head_offsets",
+        "ple.head_vocab_sizes",
+    }
+)
 # Written by converters; they say nothing that answering text needs.
 _GGUF_HARMLESS = {
     "attention.layer_norm_epsilon",
     "tensor_data_layout",
     "expert_shared_count",
-    "rope.dimension_sections",  # where an image's positions go; a text's tokens have one position
-    "ple.image_token_id",
 }
 # Keys that change the arithmetic, with the values under which they do not.
 _GGUF_USUAL: Mapping[str, tuple[Any, ...]] = {
@@ -83,8 +96,10 @@ _GGUF_USUAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def keys_of(file: ModelFile) -> dict[str, Any]:
-    """The keys of the architecture, without its prefix. ModelError for one not understood."""
+def keys_of(file: ModelFile, also: Collection[str] = ()) -> dict[str, Any]:
+    """The keys of the architecture, without its prefix. ModelError for one that is neither common
+    nor among `also`.
+    """
     prefix = file.architecture + "."
     keys = {
         key.removeprefix(prefix): file.metadata[key]
@@ -92,7 +107,7 @@ def keys_of(file: ModelFile) -> dict[str, Any]:
         if key.startswith(prefix)
     }
     for key, value in keys.items():
-        if key in _GGUF_READ or key in _GGUF_HARMLESS:
+        if key in _GGUF_READ or key in _GGUF_HARMLESS or key in also:
             continue
         if value not in _GGUF_USUAL.get(key, (0, None, False, "")):
             raise ModelError(
@@ -101,13 +116,19 @@ def keys_of(file: ModelFile) -> dict[str, Any]:
     return keys
 
 
-def read(file: ModelFile, *, normalise: bool = True, sigmoid_gate: bool = False) -> ArchConfig:
+def read(
+    file: ModelFile,
+    also: Collection[str] = (),
+    *,
+    normalise: bool = True,
+    sigmoid_gate: bool = False,
+) -> ArchConfig:
     """The shape of a GGUF model: all that its keys say. Raises ModelError.
 
-    The family says what they do not: whether the chosen experts' probabilities are normalised,
-    and how the output of recurrent layers is gated.
+    The family says which keys it has besides the common ones, and what they leave out: whether
+    the chosen experts' probabilities are normalised, how recurrent layers' output is gated.
     """
-    keys = keys_of(file)
+    keys = keys_of(file, also)
     hidden, heads = count(keys, "embedding_length"), count(keys, "attention.head_count")
     head_dim = count(keys, "attention.key_length", hidden // heads)
     if count(keys, "attention.value_length", head_dim) != head_dim:

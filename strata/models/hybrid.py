@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import Residual
-from strata.models import llama
+from strata.models import config_gguf, llama
 from strata.models.config import ArchConfig, DeltaShape
 from strata.models.layers import pre_norm
 from strata.models.weights import Names, Weights
@@ -81,6 +81,7 @@ def delta(
     )
 
 
+GGUF_KEYS = config_gguf.EXPERTS | config_gguf.RECURRENT
 # Stored less one in a Hugging Face checkpoint: all norms but that of the Gated DeltaNet's output.
 CENTRED = ("attention_norm", "mlp_norm", "q_norm", "k_norm", "output_norm")
 

@@ -27,7 +27,7 @@ from strata.kernels.rope import RopeSpec
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
 from strata.models.weights import Weights, reordered
-from strata.types import LayerMemory, MemoryField
+from strata.types import LayerMemory, MemoryField, ModelError
 
 # --------------------------------------------------------------- sublayers
 
@@ -54,12 +54,18 @@ class Attention:
     weights: AttentionWeights
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
-        """Keys and values [kv_heads, block, head_dim], index keys; nothing per sequence."""
+        """Keys and values [kv_heads, block, head_dim], index keys; nothing per sequence.
+        ModelError when a page does not hold whole blocks of an indexer.
+        """
         w, kind = self.weights, kernels.kv_dtype
         shape = (w.kv_heads, block, w.head_dim)
         page = [MemoryField("k", shape, kind), MemoryField("v", shape, kind)]
         if w.indexer is not None:
             dim, blocks = w.indexer.dim, block // w.indexer.ratio
+            if block % w.indexer.ratio:
+                raise ModelError(
+                    f"pages of {block} tokens do not hold whole index blocks of {w.indexer.ratio}"
+                )
             page.append(MemoryField("index_raw", (block, dim), kind))
             page.append(MemoryField("index_keys", (blocks, dim), "float32"))
         return LayerMemory(page=tuple(page))

@@ -23,7 +23,11 @@ DEFAULTS = HfDefaults(context=2048)
 
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a llama model. Raises ModelError."""
-    return config_gguf.read(file) if file.kind == "gguf" else config_hf.read(file, DEFAULTS)
+    return (
+        config_gguf.read(file, config_gguf.EXPERTS)
+        if file.kind == "gguf"
+        else config_hf.read(file, DEFAULTS)
+    )
 
 
 def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:

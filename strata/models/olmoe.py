@@ -25,7 +25,7 @@ NAMES: Names = {**qwen3.NAMES, **experts.NAMES}
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of an OLMoE model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file, normalise=False)
+        return config_gguf.read(file, config_gguf.EXPERTS, normalise=False)
     config = config_hf.text_part(file)
     shape = config_hf.experts(config, normalise=False, ffn="intermediate_size")
     return replace(config_hf.read(file, DEFAULTS), experts=shape)

@@ -15,7 +15,7 @@ from strata.models.config import ArchConfig
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.hybrid import CENTRED, ignored
-from strata.models.layers import BIASES, HEAD_NORMS, Attention, Delta, Layer, attention
+from strata.models.layers import HEAD_NORMS, Attention, Delta, Layer, attention
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
@@ -42,7 +42,7 @@ NAMES: Names = {**hybrid.NAMES, **experts.NAMES}
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3.5 model, which has experts when the file says so. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS)
     config = config_hf.text_part(file)
     if "moe" not in file.architecture:
         return replace(config_hf.read(file, DENSE), delta=config_hf.delta(config))
@@ -60,8 +60,7 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
         return (Delta(hybrid.delta(weights, config, number, inputs, tiled=True)), after)
-    biases = BIASES if weights.has("q_bias", number) else ()
-    return (Attention(attention(weights, config, number, HEAD_NORMS + biases, gated=True)), after)
+    return (Attention(attention(weights, config, number, HEAD_NORMS, gated=True)), after)
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:

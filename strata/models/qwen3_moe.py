@@ -24,7 +24,7 @@ NAMES: Names = {**qwen3.NAMES, **experts.NAMES}
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3-MoE model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, config_gguf.EXPERTS)
     shape = config_hf.experts(config_hf.text_part(file), normalise=False)
     return replace(config_hf.read(file, DEFAULTS), experts=shape)
 

@@ -19,7 +19,7 @@ from strata.models.config import ArchConfig, DeltaShape
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.hybrid import CENTRED, Projections, ignored
-from strata.models.layers import BIASES, HEAD_NORMS, Attention, Delta, Layer, attention
+from strata.models.layers import HEAD_NORMS, Attention, Delta, Layer, attention
 from strata.models.weights import Names, Weights, reordered
 from strata.types import ProgressSink
 
@@ -41,7 +41,7 @@ NAMES: Names = {
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Qwen3-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file)
+        return config_gguf.read(file, hybrid.GGUF_KEYS)
     config = config_hf.text_part(file)
     shared = "shared_expert_intermediate_size"
     return replace(
@@ -57,8 +57,7 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     if config.recurrent[number]:
         inputs = projections(weights, config, number)
         return (Delta(hybrid.delta(weights, config, number, inputs)), after)
-    biases = BIASES if weights.has("q_bias", number) else ()
-    return (Attention(attention(weights, config, number, HEAD_NORMS + biases, gated=True)), after)
+    return (Attention(attention(weights, config, number, HEAD_NORMS, gated=True)), after)
 
 
 def projections(weights: Weights, config: ArchConfig, number: int) -> Projections:

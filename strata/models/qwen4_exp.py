@@ -7,8 +7,7 @@ layers begin by adding hashed n-gram embeddings, whose table stays in the file. 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +16,11 @@ from strata.kernels import Kernels
 from strata.kernels.indexer import IndexerWeights
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.residual import GatedStreams
-from strata.models import config_gguf, config_hf, experts, hybrid
+from strata.models import config_gguf, config_hf, experts, hybrid, ngram_hash
 from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape, count
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.layers import (
-    BIASES,
     HEAD_NORMS,
     Attention,
     Delta,
@@ -55,7 +53,7 @@ DEFAULTS = HfDefaults(
 def read_config(file: ModelFile) -> ArchConfig:
     """The shape of a Flash-Next model. Raises ModelError."""
     if file.kind == "gguf":
-        return config_gguf.read(file, sigmoid_gate=True)
+        return config_gguf.read(file, hybrid.GGUF_KEYS | config_gguf.STREAMS, sigmoid_gate=True)
     config = config_hf.text_part(file)
     base = config_hf.read(file, DEFAULTS)
     shared = "shared_expert_intermediate_size"
@@ -99,51 +97,21 @@ def _ngram_shape(config: Mapping[str, Any], base: ArchConfig) -> NgramShape | No
     eos = eos[0] if isinstance(eos, list) and eos else eos
     if not isinstance(eos, int):
         raise ModelError("config.json does not say eos_token_id, which ends an n-gram")
-    primes = _primes(count(config, "ngram_vocab_size_base", 20_000_000))
-    seed = count(config, "seed", 1234)
     return NgramShape(
         size=size,
         heads=heads,
         dim=width // hashes,
         kernel=count(config, "ple_conv_kernel_size", 4),
         eos=eos,
-        hashes={
-            number - 1: _hash(
-                [next(primes) for _ in range(hashes)], size, base.vocab, seed + 10007 * i
-            )
-            for i, number in enumerate(numbers)
-        },
+        hashes=ngram_hash.hashes(
+            [number - 1 for number in numbers],
+            hashes,
+            size,
+            base.vocab,
+            least=count(config, "ngram_vocab_size_base", 20_000_000),
+            seed=count(config, "seed", 1234),
+        ),
     )
-
-
-def _hash(sizes: list[int], size: int, vocab: int, seed: int) -> NgramHash:
-    """Hashes of one layer: odd multipliers so small that no product with a token overflows."""
-    bound = max(1, ((1 << 63) - 1) // vocab // 2)
-    return NgramHash(
-        multipliers=tuple(2 * (_splitmix64(seed, i + 1) % bound) + 1 for i in range(size)),
-        sizes=tuple(sizes),
-        offsets=tuple(sum(sizes[:i]) for i in range(len(sizes))),
-    )
-
-
-def _splitmix64(seed: int, number: int) -> int:
-    """The `number`th step of the generator of that name (Steele, Lea and Flood, 2014), advanced
-    once more: the family's authors call it with a state that has already moved on.
-    """
-    mask = (1 << 64) - 1
-    z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & mask
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
-    return z ^ z >> 31
-
-
-def _primes(least: int) -> Iterator[int]:
-    """Primes from `least` on."""
-    candidate = max(least, 2)
-    while True:
-        if all(candidate % divisor for divisor in range(2, math.isqrt(candidate) + 1)):
-            yield candidate
-        candidate += 1
 
 
 # ------------------------------------------------------------------ layers
@@ -171,12 +139,11 @@ def mixer(weights: Weights, config: ArchConfig, number: int) -> Sublayer:
     if config.recurrent[number]:
         inputs = hybrid.projections(weights, config, number)
         return Delta(hybrid.delta(weights, config, number, inputs, residual, tiled=True))
-    biases = BIASES if weights.has("q_bias", number) else ()
     own = attention(
         weights,
         config,
         number,
-        HEAD_NORMS + biases,
+        HEAD_NORMS,
         gated=True,
         residual=residual,
         indexer=indexer(weights, config, number),

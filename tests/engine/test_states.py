@@ -152,6 +152,20 @@ def test_side_calls_do_not_cost_a_long_chat_its_prefix(states: int) -> None:
         assert least <= reused(b, request) <= known
 
 
+@pytest.mark.parametrize("rows", [2, 4, 8])
+@pytest.mark.parametrize("more", [0, 1, 4])
+def test_the_least_memory_keeps_a_full_batch_s_contexts(rows: int, more: int) -> None:
+    """Two states a row are what the memory plan gives at least: each client finds its own again."""
+    b = bench(states=2 * rows + more, pages=rows * 80, batch=rows)
+    contexts = [[i, *words(i, 300)] for i in range(rows)]
+    for context in contexts:
+        chat(b, context, count=40)
+    b.drain()
+    asked = [chat(b, [*context, *words(50, 60)], count=40) for context in contexts]
+    b.drain()
+    assert [reused(b, request) for request in asked] == [301] * rows
+
+
 # ---------------------------------------------------------------- at the same time
 
 
