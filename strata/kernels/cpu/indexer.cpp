@@ -114,6 +114,10 @@ void Indexer::score(const Work& work, int sequence, int row, int group, int chun
     const int count = std::min(end - b, each - b % each);
     const float* keys = memory_.keys + static_cast<size_t>(pages[b / each]) * memory_.keys_page +
                         static_cast<size_t>(b % each) * weights_.dim;
+    if (b + count < end) {  // the next page's, which may lie anywhere
+      const float* next = memory_.keys + static_cast<size_t>(pages[b / each + 1]) * memory_.keys_page;
+      for (int i = 0; i < each * weights_.dim; i += 16) __builtin_prefetch(next + i);
+    }
     row_kernels().score_blocks(keys, count, q, weights_.heads, weights_.dim, scores + b);
     b += count;
   }
