@@ -1,9 +1,11 @@
-"""Greedy text of Strata and of llama.cpp on the same GGUF files.
+"""Greedy text and logits of Strata and of llama.cpp on the same GGUF files.
 
 For any files, or for the cases of `tests/data/llama_text.json`: each names the arguments with which
 `strata synth` makes its file, and keeps a prompt and llama.cpp's answer, which a test compares
-without llama.cpp. `--update` asks llama.cpp anew and writes them. Where the answers part, the lead
-of llama.cpp's token over its second best says whether that was close.
+without llama.cpp. `--update` asks llama.cpp anew and writes them. Printed are the tokens that are
+the same; the lead of llama.cpp's choice over its second best where the answers part, or the
+smallest; and how far the logits are apart along llama.cpp's answer, which has its keys and values
+in float16 there, as it does by default.
 
     python bench/compare_text.py MODEL.gguf ... --peer /path/to/venv/bin/python
     python bench/compare_text.py --peer /path/to/venv/bin/python [--update]
@@ -51,12 +53,23 @@ def random_prompt(vocab: int, seed: int) -> list[int]:
     return [int(token) for token in tokens]
 
 
-def verdict(name: str, ours: list[int], theirs: dict[str, Any]) -> str:
-    for i, (a, b) in enumerate(zip(ours, theirs["tokens"], strict=True)):
-        if a != b:
-            lead = theirs["leads"][i]
-            return f"{name}: the same for {i} of {len(ours)} tokens; there the lead was {lead}"
-    return f"{name}: the same {len(ours)} tokens; smallest lead {min(theirs['leads'])}"
+def logits(peer: str, model: Path, tokens: list[int]) -> np.ndarray:
+    """llama.cpp's logits after each token."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, got = Path(folder) / "tokens.npy", Path(folder) / "logits.npy"
+        np.save(given, np.array([tokens], np.int32))
+        script = str(ROOT / "bench/kl_llama.py")
+        subprocess.run([peer, script, model, "1", given, got], check=True, capture_output=True)
+        return np.asarray(np.load(got)[0])
+
+
+def row(name: str, ours: list[int], theirs: dict[str, Any], apart: np.ndarray) -> str:
+    """A line of the table; `apart`: the largest difference of logits after each token."""
+    equal = [a == b for a, b in zip(ours, theirs["tokens"], strict=True)]
+    same = equal.index(False) if False in equal else len(equal)
+    lead = min(theirs["leads"]) if same == len(equal) else theirs["leads"][same]
+    middle, most = np.quantile(apart, (0.5, 1))
+    return f"| {name} | {same} of {len(equal)} | {lead:.3f} | {middle:.1e} | {most:.1e} |"
 
 
 def main() -> None:
@@ -74,12 +87,15 @@ def main() -> None:
                 if strata(["synth", *case["make"].split(), "--out", str(path)]):
                     raise SystemExit(1)
         files = chosen.models or [Path(folder) / f"{i}.gguf" for i in range(len(cases))]
+        print("| model | same tokens | lead | logits apart, median | most |\n|---|---|---|---|---|")
         for number, path in enumerate(files):
             model = Strata(path, Backend(chosen.kernels), 1, PROMPT + LENGTH)
             prompt = random_prompt(model.model.vocab_size, number)
             (theirs,) = llama(chosen.peer, path, [prompt])
             name = cases[number]["make"].split()[0] if cases else path.name
-            print(verdict(name, model.greedy(prompt, LENGTH), theirs), flush=True)
+            text = prompt + theirs["tokens"]
+            apart = abs(logits(chosen.peer, path, text) - model.logits(text).numpy()).max(-1)
+            print(row(name, model.greedy(prompt, LENGTH), theirs, apart), flush=True)
             if cases:
                 cases[number] |= {"prompt": prompt, **theirs}
     if chosen.update:

@@ -108,7 +108,9 @@ def test_the_environment_is_read_in_one_place(path: Path) -> None:
             assert not {alias.name for alias in node.names} & {"environ", "getenv"}, path
 
 
-@pytest.mark.parametrize("package", ["types", "config", "files", "text", "cache", "server"])
+@pytest.mark.parametrize(
+    "package", ["types", "config", "files", "text", "cache", "synth", "server"]
+)
 def test_these_import_without_torch(package: str) -> None:
     """In a fresh interpreter where torch cannot be imported, every module of the package loads."""
     at = ROOT / package

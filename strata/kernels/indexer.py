@@ -6,8 +6,8 @@ the highest scores, besides the tokens after the last whole block. Knows one row
 not the attention that obeys. The native implementation is cpu/indexer.h.
 
 Index keys lie in the pages, raw per token and finished per block, so that a page that is copied
-and continued holds all that its next block needs. Equal scores are taken in torch.topk's order;
-other implementations take the earlier block.
+and continued holds all that its next block needs. Of equal scores (where no head matches, all are
+zero) the earlier block is taken.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def visible(q: Tensor, keys: Tensor, positions: Tensor, w: IndexerWeights, count
         seen[i, whole * w.ratio : position + 1] = True
         if whole:
             scores = torch.relu(q[i] @ keys[:whole].T).sum(0)
-            best = scores.topk(min(w.budget // w.ratio, whole)).indices
+            ranked = scores.sort(descending=True, stable=True).indices
+            best = ranked[: w.budget // w.ratio]
             seen[i, : whole * w.ratio].view(whole, w.ratio)[best] = True
     return seen

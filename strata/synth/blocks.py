@@ -7,7 +7,7 @@ scales; their minimum is tied to the scale so that the mean of a block is zero.
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,8 @@ def rows(kind: Type, cols: int, spread: Spread, mean: float, random: np.random.G
         return _plain(kind, cols, spread, mean, random)
     block, size = GGML_QUANT_SIZES[kind]
     shape = (len(spread), cols // block, size)
-    data = np.frombuffer(random.bytes(int(np.prod(shape))), np.uint8).reshape(shape).copy()
+    words = random.integers(0, 2**64, -(-prod(shape) // 8), np.uint64)
+    data = words.view(np.uint8)[: prod(shape)].reshape(shape)
     levels, inner = _LEVELS[kind]
     scale = (spread / (_uniform_spread(levels) * inner))[:, None]
     if kind in _WITH_MINIMUM:
@@ -81,14 +82,16 @@ def _plain(
     kind: Type, cols: int, spread: Spread, mean: float, random: np.random.Generator
 ) -> Bytes:
     values = random.random((len(spread), cols), np.float32)
-    values = (values - np.float32(0.5)) * (spread[:, None] * np.float32(sqrt(12))) + np.float32(
-        mean
-    )
+    values -= np.float32(0.5)
+    values *= spread[:, None] * np.float32(sqrt(12))
+    values += np.float32(mean)
     if kind == Type.F16:
         return values.astype(np.float16).view(np.uint8)
-    if kind == Type.BF16:
-        return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16).view(np.uint8)
-    return values.view(np.uint8)
+    if kind == Type.F32:
+        return values.view(np.uint8)
+    bits = values.view(np.uint32)
+    bits += 0x8000  # rounds to the nearest
+    return bits.view(np.uint16)[:, 1::2].copy().view(np.uint8)
 
 
 def _with_minimum(kind: Type, data: Bytes, scale: npt.NDArray[np.floating], levels: int) -> None:

@@ -25,8 +25,6 @@ CLOSE = 0.01  # logits; llama.cpp and Strata add in different orders
 def test_greedy_text(
     case: dict[str, Any], backend: str, tmp_path: Path, load: Callable[..., Any]
 ) -> None:
-    if backend == "native" and "--index-budget 24" in case["make"]:
-        pytest.skip("native kernels have no indexer yet")
     path = tmp_path / "m.gguf"
     assert main(["synth", *case["make"].split(), "--out", str(path)]) == 0
     theirs = case["tokens"]

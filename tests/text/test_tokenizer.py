@@ -235,6 +235,9 @@ def test_end_ids_of_a_folder(qwen_pair: Pair) -> None:
     generation = {"eos_token_id": [151645, 151662]}
     stated = replace(model, metadata={**model.metadata, "generation_config": generation})
     assert tokenizer.load(stated).end_ids == {151643, 151645, 151662}
+    multimodal = {"config": {"text_config": {"eos_token_id": 151662}}}
+    stated = replace(model, metadata={**model.metadata, **multimodal})
+    assert tokenizer.load(stated).end_ids == {151643, 151645, 151662}
 
 
 # -------------------------------------------------------------------- decode

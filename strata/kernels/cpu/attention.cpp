@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "activations.h"
+#include "gathered.h"
 #include "rows.h"
 #include "slices.h"
 
@@ -38,7 +39,9 @@ struct Attention::Work {
     pending = carver.take<std::atomic<int>>(tiling.counters());
     take_partials(carver, w.head_dim, op.group_);
     take_own(carver, w, op.group_ * op.tile_tokens_, id, threads);
-    if (op.indexer_) take_index(op, carver, id, threads);
+    if (!op.indexer_) return;
+    index.emplace(*op.indexer_, step, carver, first, tokens, id, threads);
+    gathered.emplace(carver, op.sight_, w.head_dim, id, threads);
   }
 
   static Activations inputs(const Attention& op, Carver& carver, int tokens, int id, int threads) {
@@ -46,19 +49,6 @@ struct Attention::Work {
     const Linear& index_q = op.indexer_ ? op.indexer_->weights().q : w.q;
     const Linear& index_k = op.indexer_ ? op.indexer_->weights().k : w.k;
     return {carver, tokens, id, threads, {&w.q, &w.k, &w.v, &index_q, &index_k}};
-  }
-
-  void take_index(const Attention& op, Carver& carver, int id, int threads) {
-    index.emplace(*op.indexer_, step, carver, first, tokens, id, threads);
-    const int pages = op.sight_.budget / kSegment + 2;
-    const size_t halves = line(static_cast<size_t>(kSegment) * op.weights_.head_dim);
-    uint16_t* k = carver.take<uint16_t>(halves * threads);
-    uint16_t* v = carver.take<uint16_t>(halves * threads);
-    int32_t* zeros = carver.take<int32_t>(line(pages) * threads);
-    if (!k) return;
-    gathered_k = k + halves * id;
-    gathered_v = v + halves * id;
-    gathered_pages = zeros + line(pages) * id;
   }
 
   void take_partials(Carver& carver, int head_dim, int group) {
@@ -112,8 +102,7 @@ struct Attention::Work {
   int* seen = nullptr;
   Sums running{}, part{};
   float* scratch = nullptr;
-  uint16_t *gathered_k = nullptr, *gathered_v = nullptr;  // one segment, as in a page of that size
-  int32_t* gathered_pages = nullptr;                      // of every segment: that one
+  std::optional<Gathered> gathered;
 };
 
 Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory,
@@ -181,8 +170,7 @@ void Attention::project(Member& member, const Work& work) const {
   };
   Part parts[] = {{&w.q, work.projected, work.stride, 0},
                   {&w.k, work.projected + w.q.n, work.stride, 0},
-                  {&w.v, work.projected + w.q.n + w.k.n, work.stride, 0},
-                  {}, {}};
+                  {&w.v, work.projected + w.q.n + w.k.n, work.stride, 0}, {}, {}};
   if (indexer_) {
     const IndexerWeights& index = indexer_->weights();
     parts[3] = {&index.q, work.index->projected, indexer_->stride(), 0};
@@ -260,19 +248,12 @@ void Attention::attend(const Work& work, const Item& item) const {
   if (work.tiling.single() && end == segments) write(work, item.tile.first, item.head);
   load_queries(work, item);
 
-  const int rows = item.tile.count * group_;
-  const Keys keys = keys_of(work, item);
-  const Queries queries{work.queries, work.seen, rows};
-  const int last = work.seen[rows - 1];
+  const Queries queries{work.queries, work.seen, item.tile.count * group_};
   const RowKernels& kernels = row_kernels();
   Sums sums = item.segment < 0 ? work.running : partial_sums(work, item, item.segment);
-  auto attend = [&](int segment, Sums into) {
-    if (item.tile.sparse) gather(work, item, segment);
-    kernels.attend(keys, queries, segment, last, work.scratch, into);
-  };
-  attend(first, sums);
+  attend_to(work, item, queries, first, sums);
   for (int segment = first + 1; segment < end; ++segment) {
-    attend(segment, work.part);
+    attend_to(work, item, queries, segment, work.part);
     kernels.merge(sums, work.part, queries, segment, dim);
   }
   if (item.segment >= 0) {
@@ -284,45 +265,24 @@ void Attention::attend(const Work& work, const Item& item) const {
   }
   float* y = work.mixed + static_cast<size_t>(item.tile.first - work.first) * weights_.o.k +
              static_cast<size_t>(item.head) * group_ * dim;
-  kernels.finish(sums, rows, group_, dim, y, weights_.o.k);
+  kernels.finish(sums, queries.rows, group_, dim, y, weights_.o.k);
   if (weights_.gated) gate(work, item, y);
 }
 
-Keys Attention::keys_of(const Work& work, const Item& item) const {
-  const int dim = weights_.head_dim;
-  if (item.tile.sparse)
-    return {work.gathered_k, work.gathered_v, 0, 0, work.gathered_pages, kSegment, dim};
+// One segment of the keys that an item's queries see.
+void Attention::attend_to(const Work& work, const Item& item, const Queries& queries, int segment,
+                          Sums into) const {
+  const int dim = weights_.head_dim, last = queries.seen[queries.rows - 1];
   const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
-  return {memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
-          work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
-          memory_.block, dim};
-}
-
-// Copies the keys and values of a segment of what the item's token sees.
-void Attention::gather(const Work& work, const Item& item, int segment) const {
-  const int dim = weights_.head_dim, block = memory_.block, ratio = sight_.ratio;
-  const int token = item.tile.first, position = work.step.positions[token];
-  const int32_t* chosen = indexer_->chosen(*work.index, token);
-  const int32_t* pages =
-      work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks;
-  const size_t head = static_cast<size_t>(item.head) * dim * block;
-  const int end = std::min(sight_.keys(position), (segment + 1) * kSegment);
-  work.gathered_pages[segment] = 0;
-  for (int key = segment * kSegment; key < end;) {
-    const int number = key / ratio, from = key % ratio;
-    const int which = number < sight_.blocks() ? chosen[number] : (position + 1) / ratio;
-    const int count = std::min(ratio - from, end - key), slot = (which * ratio + from) % block;
-    const size_t page = static_cast<size_t>(pages[which * ratio / block]);
-    const uint16_t* k = memory_.k + page * memory_.k_page + head + slot;
-    const uint16_t* v = memory_.v + page * memory_.v_page + head + static_cast<size_t>(slot) * dim;
-    const int at = key % kSegment;
-    for (int d = 0; d < dim; ++d)
-      std::copy(k + static_cast<size_t>(d) * block, k + static_cast<size_t>(d) * block + count,
-                work.gathered_k + static_cast<size_t>(d) * kSegment + at);
-    std::copy(v, v + static_cast<size_t>(count) * dim,
-              work.gathered_v + static_cast<size_t>(at) * dim);
-    key += count;
-  }
+  const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
+                  work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
+                  memory_.block, dim};
+  if (!item.tile.sparse)
+    return row_kernels().attend(keys, queries, segment, last, work.scratch, into);
+  const int token = item.tile.first;
+  work.gathered->load(keys, indexer_->chosen(*work.index, token), work.step.positions[token],
+                      segment);
+  row_kernels().attend(work.gathered->keys(), queries, segment, last, work.scratch, into);
 }
 
 // Multiplies the outputs of an item's heads by the sigmoids of their gates.

@@ -57,8 +57,8 @@ class Attention : public Op {
   void write(const Work& work, int token, int head) const;
   void turn(float* vector, const float* norm, int position) const;
   void attend(const Work& work, const Item& item) const;
-  Keys keys_of(const Work& work, const Item& item) const;
-  void gather(const Work& work, const Item& item, int segment) const;
+  void attend_to(const Work& work, const Item& item, const Queries& queries, int segment,
+                 Sums into) const;
   void gate(const Work& work, const Item& item, float* y) const;
   void load_queries(const Work& work, const Item& item) const;
   Sums partial_sums(const Work& work, const Item& item, int segment) const;

@@ -1,0 +1,28 @@
+// The keys and values that one query chose, copied together a segment at a time.
+//
+// They lie as in a page of kSegment tokens, so that a segment of them is attended to like any
+// other (rows.h). Nothing of what was not chosen is read.
+#pragma once
+#include "program.h"
+#include "rows.h"
+#include "tiles.h"
+
+namespace strata {
+
+class Gathered {
+ public:
+  Gathered(Carver& carver, const Sight& sight, int head_dim, int id, int threads);
+  // Segment `segment` of what a query at `position` sees of `from`: the tokens of its chosen
+  // blocks, ascending, then those behind the last whole block.
+  void load(const Keys& from, const int32_t* chosen, int position, int segment) const;
+  // Of the segment that was loaded last.
+  Keys keys() const { return {k_, v_, 0, 0, pages_, kSegment, head_dim_}; }
+
+ private:
+  Sight sight_;
+  int head_dim_;
+  uint16_t *k_, *v_;
+  int32_t* pages_;  // 0 for every segment
+};
+
+}  // namespace strata
