@@ -46,9 +46,9 @@ struct Attention::Work {
 
   static Activations inputs(const Attention& op, Carver& carver, int tokens, int id, int threads) {
     const AttentionWeights& w = op.weights_;
-    const Linear& index_q = op.indexer_ ? op.indexer_->weights().q : w.q;
-    const Linear& index_k = op.indexer_ ? op.indexer_->weights().k : w.k;
-    return {carver, tokens, id, threads, {&w.q, &w.k, &w.v, &index_q, &index_k}};
+    const IndexerWeights* index = op.indexer_ ? &op.indexer_->weights() : nullptr;
+    return {carver, tokens, id, threads,
+            {&w.q, &w.k, &w.v, index ? &index->q : &w.q, index ? &index->k : &w.k}};
   }
 
   void take_partials(Carver& carver, int head_dim, int group) {
@@ -86,8 +86,7 @@ struct Attention::Work {
   const Step& step;
   int first, tokens;
   Tiling tiling;
-  Activations in;
-  Activations mixed_in;
+  Activations in, mixed_in;
   int in_tiles, out_tiles;     // of a slice
   int stride;                  // of projected: queries, keys, values of a token
   float* projected;            // [tokens, stride]
@@ -139,8 +138,8 @@ void Attention::block(Member& member, const Work& work) const {
   if (weights_.whole) member.share(work.tokens, [&](int token) { norm_whole(work, token); });
   if (indexer_) indexer_->run(member, *work.index, *weights_.rope);
   if (!work.tiling.single())
-    member.share(work.tokens, [&](int token) {
-      for (int head = 0; head < heads; ++head) write(work, work.first + token, head);
+    member.share(work.tokens * heads, [&](int task) {
+      write(work, work.first + task / heads, task % heads);
     });
   member.share(work.tiling.items(), [&](int index) { attend(work, work.tiling.item(index)); });
 
@@ -163,11 +162,7 @@ void Attention::project(Member& member, const Work& work) const {
     w.port.enter(work.step, work.first + row, work.own);
     work.in.set(row, work.own);
   };
-  struct Part {
-    const Linear* matrix;
-    float* y;
-    int stride, slices;
-  };
+  struct Part { const Linear* matrix; float* y; int stride, slices; };
   Part parts[] = {{&w.q, work.projected, work.stride, 0},
                   {&w.k, work.projected + w.q.n, work.stride, 0},
                   {&w.v, work.projected + w.q.n + w.k.n, work.stride, 0}, {}, {}};
@@ -247,7 +242,6 @@ void Attention::attend(const Work& work, const Item& item) const {
   const int end = item.segment < 0 ? segments : first + 1;
   if (work.tiling.single() && end == segments) write(work, item.tile.first, item.head);
   load_queries(work, item);
-
   const Queries queries{work.queries, work.seen, item.tile.count * group_};
   const RowKernels& kernels = row_kernels();
   Sums sums = item.segment < 0 ? work.running : partial_sums(work, item, item.segment);

@@ -1,6 +1,7 @@
 #include "gathered.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace strata {
 
@@ -29,8 +30,13 @@ void Gathered::load(const Keys& from, const int32_t* chosen, int position, int s
     const uint16_t* k = from.k + page * from.k_page + slot;
     const uint16_t* v = from.v + page * from.v_page + slot * dim;
     const int at = key % kSegment;
-    for (int d = 0; d < dim; ++d, k += from.block)
-      std::copy(k, k + count, k_ + static_cast<size_t>(d) * kSegment + at);
+    uint16_t* into = k_ + at;
+    if (count == 4) {  // one word: what models have
+      for (int d = 0; d < dim; ++d, k += from.block, into += kSegment) std::memcpy(into, k, 8);
+    } else {
+      for (int d = 0; d < dim; ++d, k += from.block, into += kSegment)
+        for (int i = 0; i < count; ++i) into[i] = k[i];
+    }
     std::copy(v, v + static_cast<size_t>(count) * dim, v_ + static_cast<size_t>(at) * dim);
     key += count;
   }

@@ -188,11 +188,23 @@ inline Lanes scale_by_power(Lanes v, Lanes n) {
 
 // Lanes added in halves: (0 + n/2), (1 + n/2 + 1), ... down to one.
 inline float sum(Lanes v) {
+#if defined(STRATA_ISA_avx512) || defined(STRATA_ISA_avx2)
+#if defined(STRATA_ISA_avx512)
+  __m256 eight = _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, v, 0),
+                               _mm512_maskz_extractf32x8_ps(0xff, v, 1));
+#else
+  __m256 eight = v;
+#endif
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
   float lane[kLanes];
   store(lane, v);
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
   return lane[0];
+#endif
 }
 
 inline float largest(Lanes v) {
