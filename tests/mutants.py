@@ -467,8 +467,8 @@ CACHE = [
         ),
         (
             "a worthless capture evicts a precious one",
-            "            if lowest[1] > worth:",
-            "            if False:",
+            "        elif lowest[1] > worth:",
+            "        elif False:",
         ),
         (
             "a second checkpoint of a place leaks",
