@@ -13,8 +13,8 @@ constexpr size_t kScores = size_t{1} << 22;  // floats of scores that are held a
 
 // The sequence of a token of the step.
 int sequence_of(const Step& step, int token) {
-  return static_cast<int>(std::upper_bound(step.row_starts, step.row_starts + step.rows + 1, token) -
-                          step.row_starts) - 1;
+  const int32_t* end = step.row_starts + step.rows + 1;
+  return static_cast<int>(std::upper_bound(step.row_starts, end, token) - step.row_starts) - 1;
 }
 
 }  // namespace
@@ -115,7 +115,8 @@ void Indexer::score(const Work& work, int sequence, int row, int group, int chun
     const float* keys = memory_.keys + static_cast<size_t>(pages[b / each]) * memory_.keys_page +
                         static_cast<size_t>(b % each) * weights_.dim;
     if (b + count < end) {  // the next page's, which may lie anywhere
-      const float* next = memory_.keys + static_cast<size_t>(pages[b / each + 1]) * memory_.keys_page;
+      const size_t page = static_cast<size_t>(pages[b / each + 1]);
+      const float* next = memory_.keys + page * memory_.keys_page;
       for (int i = 0; i < each * weights_.dim; i += 16) __builtin_prefetch(next + i);
     }
     row_kernels().score_blocks(keys, count, q, weights_.heads, weights_.dim, scores + b);

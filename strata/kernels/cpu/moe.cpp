@@ -202,7 +202,8 @@ void Moe::route(Member& member, Work& work) const {
 void Moe::feed(Member& member, Work& work) const {
   auto each = [&](int task, int Group::*slices, auto run) {
     const int shared = work.shared ? (*work.shared).*slices : 0;
-    if (task < shared) return run(*work.shared, Batch{0, 0, work.every_token, 0, work.tokens}, task);
+    if (task < shared)
+      return run(*work.shared, Batch{0, 0, work.every_token, 0, work.tokens}, task);
     const int unit = (task - shared) / (work.routed.*slices);
     if (unit >= work.routes.active()) return;
     const int first = work.routes.first(unit);
@@ -222,7 +223,8 @@ void Moe::feed(Member& member, Work& work) const {
     for (int row = 0; row < work.tokens; ++row) enter(work, row);
   };
   member.share(
-      count(&Group::wide_slices), [&](int task) { each(task, &Group::wide_slices, wide); }, prepare);
+      count(&Group::wide_slices), [&](int task) { each(task, &Group::wide_slices, wide); },
+      prepare);
   member.share(count(&Group::down_slices),
                [&](int task) { each(task, &Group::down_slices, narrow); });
 }
