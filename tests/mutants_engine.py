@@ -154,8 +154,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "the longest prompt goes first",
-                "key=lambda i: (todos[i], i)",
-                "key=lambda i: (-todos[i], i)",
+                "least = min((more for more in rest if more), default=0)",
+                "least = max(rest)",
             ),
             (
                 "credit is saved up",

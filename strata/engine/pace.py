@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 _OLDEST_PART = 4
-"""The oldest prompt always gets at least one part in this many of the budget."""
+"""An oldest prompt that is much longer than another gets one part in this many of the budget."""
+
+_ALIKE = 2
+"""Prompts with at most this many times as much left to read as the shortest are read together."""
 
 _SMOOTHING = 0.25
 """Weight of the newest measurement in the running mean of a step's duration."""
@@ -17,20 +21,28 @@ _SMOOTHING = 0.25
 def share_out(budget: int, todos: Sequence[int]) -> list[int]:
     """Tokens for each prompt, given what each has still to read, the oldest first.
 
-    The oldest is sure of a quarter of the budget. The rest goes to the prompt
-    with the least to read, then to the next; on equal terms the older goes first.
+    The shortest and those alike share in proportion to what they have left, and so end in one
+    step: rows that begin to decode together leave full steps to the reading until then. What
+    they leave goes to the next shortest and its like. An oldest prompt that is not among the
+    first is sure of a quarter.
     """
-    if not todos:
-        return []
     grants = [0] * len(todos)
-    grants[0] = min(todos[0], -(-budget // _OLDEST_PART))
-    left = budget - grants[0]
-    for index in sorted(range(len(todos)), key=lambda i: (todos[i], i)):
-        if left == 0:
+    left = budget
+    if todos and todos[0] > _ALIKE * min(todos):
+        grants[0] = min(todos[0], -(-budget // _OLDEST_PART))
+        left -= grants[0]
+    while left:
+        rest = [todo - grant for todo, grant in zip(todos, grants, strict=True)]
+        least = min((more for more in rest if more), default=0)
+        alike = [i for i, more in enumerate(rest) if 0 < more <= _ALIKE * least]
+        if not alike:
             break
-        more = min(todos[index] - grants[index], left)
-        grants[index] += more
-        left -= more
+        part = min(1.0, left / sum(rest[i] for i in alike))
+        # Whoever has the most left comes first and is rounded up: so nobody falls behind.
+        for i in sorted(alike, key=lambda i: -rest[i]):
+            more = min(left, ceil(part * rest[i]))
+            grants[i] += more
+            left -= more
     return grants
 
 
