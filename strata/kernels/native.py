@@ -36,6 +36,8 @@ class NativeProgram:
         assert len({op.width for op in ops}) == 1, "ops of different models"
         self._ops = list(ops)  # keeps what they hold alive
         self._vocab = ops[-1].vocab
+        # Kept, as fresh memory would cost the system a page fault for every 4 KiB of each step.
+        self._logits = torch.empty((0, self._vocab), dtype=torch.float32)
         self._program = _cpu.program([part for op in ops for part in op.ops], threads)
 
     def run(self, plan: ForwardPlan) -> StepResult:
@@ -43,7 +45,10 @@ class NativeProgram:
         captures = np.array(
             [(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32
         ).reshape(-1, 3)
-        logits = torch.empty((plan.sample.shape[0], self._vocab), dtype=torch.float32)
+        rows = plan.sample.shape[0]
+        if rows > len(self._logits):
+            self._logits = torch.empty((rows, self._vocab), dtype=torch.float32)
+        logits = self._logits[:rows]
         written = self._program.run(
             plan.tokens,
             plan.positions,

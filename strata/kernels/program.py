@@ -35,8 +35,8 @@ class Op(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """logits float32 [m, vocab] of the plan's sampled tokens; `captured` are the captures that
-    every op with a state has written.
+    """logits float32 [m, vocab] of the plan's sampled tokens, valid until the next step;
+    `captured` are the captures that every op with a state has written.
     """
 
     logits: Tensor

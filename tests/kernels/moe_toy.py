@@ -116,4 +116,4 @@ class Layer:
             row_starts=ints([0, n]), page_table=ints([[-1]]), write_slots=ints([-1] * n),
             state_slots=ints([-1]), sample=ints(range(n)),
         )  # fmt: skip
-        return self._program.run(plan).logits
+        return self._program.run(plan).logits.clone()

@@ -270,7 +270,7 @@ void Attention::attend_to(const Work& work, const Item& item, const Queries& que
   const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
   const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
                   work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
-                  memory_.block, dim};
+                  memory_.block, memory_.block, dim};
   if (!item.tile.sparse)
     return row_kernels().attend(keys, queries, segment, last, work.scratch, into);
   const int token = item.tile.first;

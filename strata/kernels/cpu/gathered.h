@@ -16,9 +16,17 @@ class Gathered {
   // blocks, ascending, then those behind the last whole block.
   void load(const Keys& from, const int32_t* chosen, int position, int segment) const;
   // Of the segment that was loaded last.
-  Keys keys() const { return {k_, v_, 0, 0, pages_, kSegment, head_dim_}; }
+  Keys keys() const { return {k_, v_, 0, 0, pages_, kSegment, kStep, head_dim_}; }
 
  private:
+  // No power of two: the components of a key would all fall into a few sets of the cache.
+  static constexpr int kStep = kSegment + 32;
+  // Chosen tokens that lie side by side in one page.
+  struct Run {
+    const uint16_t *k, *v;
+    int count;
+  };
+  Run run_at(const Keys& from, const int32_t* chosen, int position, int key, int end) const;
   Sight sight_;
   int head_dim_;
   uint16_t *k_, *v_;

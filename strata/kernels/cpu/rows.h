@@ -29,6 +29,7 @@ struct Keys {
   size_t v_page;
   const int32_t* pages;  // page of each block of the sequence
   int block;             // keys in a page
+  int k_step;            // halves from one component of a page's keys to the next
   int head_dim;
 };
 

@@ -97,7 +97,7 @@ void widen_keys(const Keys& keys, int first, int last, float* tile) {
     int n = keys.block - slot < last - key ? keys.block - slot : last - key;
     const uint16_t* from = key_block(keys, key) + slot;
     for (int d = 0; d < keys.head_dim; ++d)
-      widen(from + static_cast<size_t>(d) * keys.block, n, tile + d * kKeyTile + (key - first));
+      widen(from + static_cast<size_t>(d) * keys.k_step, n, tile + d * kKeyTile + (key - first));
     key += n;
   }
 }
@@ -122,7 +122,7 @@ void score(const Keys& keys, const Queries& queries, int first, int last, bool d
       int key = first + j * kLanes;
       column[j] = key_block(keys, key) + key % keys.block;
     }
-    product<false>(queries.q, dim, column, keys.block, dim, scores, kSegment, queries.rows,
+    product<false>(queries.q, dim, column, keys.k_step, dim, scores, kSegment, queries.rows,
                    vectors);
     return;
   }
