@@ -38,6 +38,7 @@ class Checkpoints:
         self.kept: Ranking[Node] = Ranking()
         self._free = list(range(total - 1, -1, -1))
         self._tails: dict[int, StateHold] = {}
+        self._running = 0  # sequences that hold a live state
         self._size = size
         self._block = block
         self._stripped = stripped
@@ -116,6 +117,7 @@ class Checkpoints:
             live, copies = self._restore(node)
         if live is None:
             return None
+        self._running += 1
         wishes = dict.fromkeys(wanted, 0)
         return Admission(StateHold(live, resume.position, resume.position, wishes), copies)
 
@@ -162,9 +164,10 @@ class Checkpoints:
     def _take_for(self, saved: int, hits: int, *, rolling: bool = False) -> int | None:
         """A slot for a checkpoint, unless everything there is is worth more than it would be.
 
-        Rolling checkpoints give way to captures; among themselves they do not take turns.
+        Rolling checkpoints give way to captures; among themselves they do not take turns. What
+        saves less than a block leaves a free slot for each running row.
         """
-        if self._free:
+        if self._free and (saved >= self._block or len(self._free) > self._running):
             return self._free.pop()
         worth = value(self.clock, hits, saved, self._size)
         lowest, tail = self.kept.lowest(self._value), None if rolling else self._least_tail()
@@ -173,7 +176,8 @@ class Checkpoints:
         elif lowest is None:
             return None
         elif lowest[1] > worth:  # as if it had come and been the victim itself
-            self.clock = worth
+            # Not so a rolling one, which asks at every block: all others would grow old of it.
+            self.clock = self.clock if rolling else worth
             return None
         else:
             self._evict(*lowest)
@@ -253,6 +257,7 @@ class Checkpoints:
         assert hold is not None
         self._return_reserved(hold)
         lease.hold = None
+        self._running -= 1
         left: list[tuple[int, int | None]] = [(lease.computed_len, hold.live)]
         if hold.tail is not None:
             del self._tails[hold.tail]
@@ -273,6 +278,7 @@ class Checkpoints:
         hold, lease.hold = lease.hold, None
         if hold is None:
             return
+        self._running -= 1
         self._return_reserved(hold)
         self._free.append(hold.live)
         if hold.tail is not None:
