@@ -7,11 +7,12 @@ what is asked.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
 import venv
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,10 +54,12 @@ def models(at: Path) -> Models:
     made = Models(at / "model.gguf", at / "model", at / "venvs")
     at.mkdir(parents=True, exist_ok=True)
     shape = [part for name, value in SHAPE.items() for part in (f"--{name}", str(value))]
-    synth = [sys.executable, "-c", MAIN, "synth", "qwen3_next", *shape, "--quant", "F16"]
-    for form, path in (("--safetensors", made.folder), ("--gguf", made.gguf)):
+    synth = [sys.executable, "-c", MAIN, "synth", "qwen3_next", *shape]
+    # mlx computes experts on the processor in float32 alone.
+    forms = (("--safetensors", "F32", made.folder), ("--gguf", "F16", made.gguf))
+    for form, kind, path in forms:
         if not path.exists():
-            subprocess.run([*synth, form, "--out", path], check=True)
+            subprocess.run([*synth, form, "--quant", kind, "--out", path], check=True)
     return made
 
 
@@ -90,7 +93,10 @@ def mlx(at: Models, threads: int) -> AbstractAsyncContextManager[Running]:
     """mlx-lm's, on the processor, with room for every prompt of the trace in its cache."""
     python = peer_python("mlx-lm", at.venvs)
     command = [str(python), "-m", "mlx_lm", "server", "--model", str(at.folder)]
-    return _started([*command, "--prompt-cache-size", "100"], "--port")
+    (at.venvs / "hub").mkdir(exist_ok=True)  # it lists this folder among its models
+    settings = {"HF_HUB_CACHE": str(at.venvs / "hub"), "HF_HUB_OFFLINE": "1"}
+    command += ["--prompt-cache-size", "100"]
+    return _started(command, "--port", name=str(at.folder), settings=settings)
 
 
 KINDS: dict[str, Callable[[Models, int], AbstractAsyncContextManager[Running]]] = {
@@ -101,22 +107,40 @@ KINDS: dict[str, Callable[[Models, int], AbstractAsyncContextManager[Running]]] 
 
 
 @asynccontextmanager
-async def _started(command: list[str], flag: str | None) -> AsyncIterator[Running]:
-    """A process on a free loopback port, from when it answers until it is stopped."""
+async def _started(
+    command: list[str],
+    flag: str | None,
+    name: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[Running]:
+    """A process on a free loopback port, from when it answers until it is stopped.
+
+    `name`: what its model is asked for by, else the first that it lists.
+    """
     port = str(_free_port())
     command = [*command, flag, port] if flag else [port if c == "PORT" else c for c in command]
     with open("compare_servers.log", "ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(settings or {})},
+        )
     try:
-        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None)
-        async with client:
-            yield Running(client, await _ready(client, process))
+        # A connection each: some servers close idle ones just when they are to be used again.
+        fresh = httpx.Limits(max_keepalive_connections=0)
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=url, timeout=None, limits=fresh) as client:
+            yield Running(client, await _ready(client, process, name))
     finally:
         process.terminate()
         process.wait()
 
 
-async def _ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> str:
+async def _ready(
+    client: httpx.AsyncClient, process: subprocess.Popen[bytes], known: str | None
+) -> str:
     """Wait until it answers; the model's name."""
     while True:
         if process.poll() is not None:
@@ -124,7 +148,7 @@ async def _ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) ->
         try:
             answer = await client.get("/v1/models")
             if answer.status_code == 200:
-                name: str = answer.json()["data"][0]["id"]
+                name: str = known or answer.json()["data"][0]["id"]
                 return name
         except httpx.TransportError:
             pass

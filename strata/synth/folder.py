@@ -102,6 +102,9 @@ def _config(family: Family, s: Shape, words: Words) -> dict[str, Any]:
         "max_position_embeddings": s.context,
         "rms_norm_eps": EPS,
         "rope_parameters": rope,
+        # Their older places, where other programs look.
+        "rope_theta": family.theta,
+        "partial_rotary_factor": family.rotary,
         "tie_word_embeddings": False,
         "attention_bias": False,
         "bos_token_id": None,
@@ -114,6 +117,8 @@ def _config(family: Family, s: Shape, words: Words) -> dict[str, Any]:
             "num_experts_per_tok": s.top_k,
             "moe_intermediate_size": s.expert_ffn,
             "norm_topk_prob": family.normalised,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
         }
     if family.shared:
         config["shared_expert_intermediate_size"] = s.shared_ffn
