@@ -75,6 +75,16 @@ STATES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "None if rolling else self._least_tail()",
                 "None",
             ),
+            (
+                "a trifle takes the last slot",
+                "len(self._free) > self._running",
+                "True",
+            ),
+            (
+                "refused rolling checkpoints age all others",
+                "self.clock if rolling else worth",
+                "worth",
+            ),
         ],
     ),
     (

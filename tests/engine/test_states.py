@@ -152,6 +152,20 @@ def test_side_calls_do_not_cost_a_long_chat_its_prefix(states: int) -> None:
         assert least <= reused(b, request) <= known
 
 
+def test_a_context_takes_the_slot_of_a_rolling_checkpoint() -> None:
+    """Three states: two rows', and the one that the first row rolls on while it answers."""
+    b = bench(states=3, batch=2)
+    chat(b, [1, *words(1, 30)], count=200)
+    for _ in range(60):
+        b.turn()
+    context = [2, *words(2, 300)]
+    chat(b, context, count=1)
+    for _ in range(40):
+        b.turn()
+    again = chat(b, [*context, *words(3, 40)], count=1)
+    assert reused(b, again) == 301
+
+
 @pytest.mark.parametrize("rows", [2, 4, 8])
 @pytest.mark.parametrize("more", [0, 1, 4])
 def test_the_least_memory_keeps_a_full_batch_s_contexts(rows: int, more: int) -> None:
