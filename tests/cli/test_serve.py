@@ -163,6 +163,7 @@ class Terminal:
     def __init__(self, words: list[str]) -> None:
         self.pid, self._file = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore it
             os.chdir(ROOT)
             os.execv(words[0], words)
         self.screen = ""
