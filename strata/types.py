@@ -7,7 +7,7 @@ to change something owns a type of its own (a `Sequence` in the engine, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -140,23 +140,6 @@ class FailedEvent:
 Event = TokenEvent | DoneEvent | FailedEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One finished request as `GET /v1/requests` shows it. Rates in tokens/s."""
-
-    id: str
-    time: float
-    status: str
-    prompt: int
-    reused: int
-    output: int
-    prefill_rate: float | None
-    decode_rate: float | None
-    first_token_s: float | None
-    queue_s: float
-    duration_s: float
-
-
 # -------------------------------------------------------------------- plan
 
 
@@ -284,45 +267,3 @@ class ProgressSink(Protocol):
 
 def silent(what: str, done: int, total: int | None) -> None:
     """A ProgressSink that shows nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Freed:
-    """What emptying the cache gave back: pages, states, and the bytes of both."""
-
-    pages: int
-    states: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Counters of the engine at one moment. Totals since start unless said."""
-
-    ready: bool = False
-    running: int = 0
-    queued: int = 0
-    parked: int = 0
-    block: int = 0  # tokens in a page
-    pages_total: int = 0
-    pages_free: int = 0
-    pages_cached: int = 0
-    page_bytes: int = 0
-    states_total: int = 0
-    states_free: int = 0
-    states_cached: int = 0
-    state_bytes: int = 0
-    lookups: int = 0
-    hits: int = 0
-    hit_tokens: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    prefill_tokens: int = 0
-    decode_tokens: int = 0
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    requests: dict[str, int] = field(default_factory=dict)  # by Finish value
-    preemptions: int = 0
-    evicted_pages: int = 0
-    evicted_states: int = 0

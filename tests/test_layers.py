@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "strata"
 LEVELS = [
-    {"types"},
+    {"types", "figures"},
     {"config", "files"},
     {"memory", "kernels", "text"},
     {"cache", "synth"},
@@ -77,7 +77,9 @@ def test_the_check_finds_breaches() -> None:
     assert breaches("strata.files.gguf", {"strata.config"})
     assert breaches("strata.server.app", {"strata.engine.loop"})
     assert breaches("strata", {"strata.cli"})
-    assert not breaches("strata.server.app", {"strata.engine.client", "strata.types", "strata"})
+    assert not breaches(
+        "strata.server.app", {"strata.engine.client", "strata.types", "strata.figures", "strata"}
+    )
     assert not breaches("strata.engine.loop", {"strata.engine.core", "strata.cache.trie"})
 
 
@@ -109,7 +111,7 @@ def test_the_environment_is_read_in_one_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["types", "config", "files", "text", "cache", "synth", "server"]
+    "package", ["types", "figures", "config", "files", "text", "cache", "synth", "server"]
 )
 def test_these_import_without_torch(package: str) -> None:
     """In a fresh interpreter where torch cannot be imported, every module of the package loads."""

@@ -11,7 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, LoopChannel
-from strata.types import DoneEvent, Event, FailedEvent, Finish, Freed, Record, Request, Snapshot
+from strata.figures import Freed, Record, Snapshot
+from strata.types import DoneEvent, Event, FailedEvent, Finish, Request
 
 if TYPE_CHECKING:
     from strata.engine.loop import Engine

@@ -26,17 +26,8 @@ from strata.engine.runner import Model, Runner
 from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
 from strata.engine.stats import snapshot
-from strata.types import (
-    DoneEvent,
-    Event,
-    FailedEvent,
-    Finish,
-    Freed,
-    Record,
-    Request,
-    RequestError,
-    Snapshot,
-)
+from strata.figures import Freed, Record, Snapshot
+from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RequestError
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from strata.cache.prefix import PrefixCache
 from strata.engine.scheduler import Scheduler
 from strata.engine.sequence import Sequence
-from strata.types import Finish, Record, Snapshot, Usage
+from strata.figures import Record, Snapshot
+from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
 _SMOOTHING = 0.1

@@ -22,6 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from strata.figures import Snapshot
 from strata.server import facts, metrics
 from strata.server.answer import Answer, Form
 from strata.server.chat import ChatForm, chat_job
@@ -34,7 +35,7 @@ from strata.server.logprobs import TokenNames
 from strata.server.openapi import openapi_document
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
 from strata.server.service import Lobby, Service
-from strata.types import RequestError, Snapshot
+from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
 

@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 
 import strata
+from strata.figures import Record, Snapshot
 from strata.server.chat import render_chat
 from strata.server.errors import Refusal
 from strata.server.job import check_tokens
 from strata.server.logprobs import TokenNames
 from strata.server.schema import DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
-from strata.types import Record, Snapshot
 
 
 def about(lobby: Lobby) -> bytes:

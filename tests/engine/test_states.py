@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from scripted import Bench, ScriptedModel
 
-from strata.types import Capture, Freed, Request
+from strata.figures import Freed
+from strata.types import Capture, Request
 
 BLOCK = 16
 HEADER = [7, 8]  # begins an answer, and is repeated by the next turn

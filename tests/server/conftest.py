@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from strata.figures import Freed, Record, Snapshot
 from strata.server.app import create_app
 from strata.server.guard import Access
 from strata.server.run import bind, make_server
@@ -26,13 +27,10 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
-    Freed,
     Logprob,
-    Record,
     Request,
     RequestError,
     Sampling,
-    Snapshot,
     TokenEvent,
     Usage,
 )

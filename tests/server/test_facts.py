@@ -11,10 +11,10 @@ from prometheus_client import Histogram as Reference
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from strata.figures import Freed, Record, Snapshot
 from strata.server.app import create_app
 from strata.server.metrics import Histogram, Meters, render
 from strata.server.service import Lobby
-from strata.types import Freed, Record, Snapshot
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
