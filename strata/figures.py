@@ -5,7 +5,49 @@ Plain frozen data that crosses layers, like `strata.types`. Knows no torch, no t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertUse:
+    """Where experts were served from, counted in routed entries: one token's choice of one expert.
+
+    Each of the `lookups` is in one of four: `device` (already in fast memory), `bus` (copied there
+    for this), `host` (computed from main memory), `disk` (read from the disk for this). Bytes
+    moved and seconds waited, by lane; a request gets its entries' part of both.
+    """
+
+    lookups: int = 0
+    device: int = 0
+    bus: int = 0
+    host: int = 0
+    disk: int = 0
+    bus_bytes: int = 0
+    disk_bytes: int = 0
+    bus_stall_s: float = 0.0
+    disk_stall_s: float = 0.0
+
+    def __add__(self, other: ExpertUse) -> ExpertUse:
+        return ExpertUse(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertFigures:
+    """One layer's experts since start. `prefetched` were started on a guess, of which `used` were
+    then wanted and `wasted` left without.
+    """
+
+    layer: int
+    experts: int
+    on_device: int
+    on_host: int
+    record_bytes: int
+    use: ExpertUse
+    active: int = 0  # experts that a step used, summed over steps
+    evicted: int = 0
+    prefetched: int = 0
+    used: int = 0
+    wasted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

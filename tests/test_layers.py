@@ -17,7 +17,7 @@ LEVELS = [
     {"types", "figures"},
     {"config", "files"},
     {"memory", "kernels", "text"},
-    {"cache", "synth"},
+    {"cache", "experts", "synth"},
     {"models"},
     {"engine"},
     {"server"},

@@ -1,7 +1,7 @@
 """Mixture of experts: weights and the plain torch specification.
 
-Knows one layer's router and experts, all of them in memory. The native implementation is
-cpu/moe.h.
+Knows one layer's router and experts. They are all in memory, or come in waves from an
+`ExpertSource`, which knows where each of them lies. The native implementation is cpu/moe.h.
 
 Semantics: softmax over all experts, the `top_k` most likely ones, their probabilities divided
 by their sum when `normalise`. A token's outputs are summed in descending order of probability,
@@ -10,15 +10,19 @@ the shared expert last: the same sum wherever an expert was computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from strata.kernels.quant import QTensor, dequantise
 from strata.kernels.residual import Residual
+from strata.types import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +57,50 @@ class MoeWeights:
         assert (self.router.rows, self.router.cols) == (len(self.experts), hidden)
         assert 0 < self.top_k <= len(self.experts)
         assert all(expert.gate.cols == hidden for expert in self.experts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertForm:
+    """How an implementation lays out one expert as a run of `nbytes` bytes: the formats (GGML
+    numbers) of gate, up and down, and where in the run each begins.
+    """
+
+    formats: tuple[int, int, int]
+    ffn: int
+    hidden: int
+    offsets: tuple[int, int, int]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertWave:
+    """Experts that can be computed now: their numbers and slots, int32 [n], in one arena."""
+
+    arena: int
+    experts: IntArray
+    slots: IntArray
+
+
+class ExpertSource(Protocol):
+    """One layer's experts, wherever they lie. Used by the engine thread.
+
+    `arenas` are uint8 [slots, bytes], an expert at the beginning of its slot; they do not move.
+    `places` int64 [experts] holds the address of each expert that lies in an arena, else 0. An
+    address stays good until the next call of any layer's source, except during a wave (below).
+    """
+
+    form: ExpertForm
+    arenas: Sequence[Tensor]
+    places: npt.NDArray[np.int64]
+
+    def waves(self, chosen: IntArray, ahead: IntArray | None) -> Iterator[ExpertWave]:
+        """Every expert in `chosen` [tokens, top_k] once. A wave's slots hold until the next wave
+        is asked for. `ahead` [tokens, k] is a guess of what the next layer will choose.
+        Raises StrataError when an expert cannot be had.
+        """
+
+    def served(self, chosen: IntArray) -> None:
+        """Notes that all of `chosen` were computed from `places`, without waves."""
 
 
 def route(h: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:

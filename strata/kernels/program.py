@@ -17,7 +17,7 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
-from strata.kernels.moe import MoeWeights
+from strata.kernels.moe import Expert, ExpertForm, ExpertSource, MoeWeights
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import QTensor
 from strata.types import Capture, ForwardPlan
@@ -55,6 +55,7 @@ class Kernels(Protocol):
 
     name: str
     kv_dtype: str  # of the page fields "k", "v" and "index_raw"
+    packing: str  # names the layout of packed experts: files packed under another name do not fit
 
     def embed(self, table: QTensor, streams: int = 1) -> Op:
         """Token embeddings, once for each residual stream; begins a program."""
@@ -77,6 +78,19 @@ class Kernels(Protocol):
 
     def moe(self, weights: MoeWeights) -> Op:
         """The mixture of experts of one layer."""
+
+    def expert_form(self, expert: Expert) -> ExpertForm:
+        """How `pack_expert` lays out experts like this one."""
+
+    def pack_expert(self, expert: Expert, record: Tensor) -> None:
+        """Writes an expert into `record`, uint8 [form.nbytes]."""
+
+    def tiered_moe(
+        self, weights: MoeWeights, source: ExpertSource, ahead: QTensor | None = None
+    ) -> Op:
+        """The mixture of one layer, its routed experts from `source`, those of `weights` never
+        read. `ahead`: the next mixture's router, from which the source gets its guess.
+        """
 
     def ngram(self, weights: NgramWeights, state: Fields) -> Op:
         """Hashed n-gram embeddings over states: fields history int32 [history] and
