@@ -103,6 +103,16 @@ class ExpertSource(Protocol):
         """Notes that all of `chosen` were computed from `places`, without waves."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NextMixture:
+    """What a mixture knows of the one after it, to guess which experts that will choose: its
+    router, given this layer's input, and where its experts lie.
+    """
+
+    router: QTensor
+    source: ExpertSource
+
+
 def route(h: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
     """Experts int64 [n, top_k] of tokens h [n, hidden], most likely first, and their weights."""
     weights, chosen = (h @ router.T).softmax(-1).topk(top_k, dim=-1)

@@ -17,7 +17,7 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
-from strata.kernels.moe import Expert, ExpertForm, ExpertSource, MoeWeights
+from strata.kernels.moe import Expert, ExpertForm, ExpertSource, MoeWeights, NextMixture
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.quant import QTensor
 from strata.types import Capture, ForwardPlan
@@ -86,10 +86,10 @@ class Kernels(Protocol):
         """Writes an expert into `record`, uint8 [form.nbytes]."""
 
     def tiered_moe(
-        self, weights: MoeWeights, source: ExpertSource, ahead: QTensor | None = None
+        self, weights: MoeWeights, source: ExpertSource, ahead: NextMixture | None = None
     ) -> Op:
         """The mixture of one layer, its routed experts from `source`, those of `weights` never
-        read. `ahead`: the next mixture's router, from which the source gets its guess.
+        read. `ahead`: from what the source gets its guess; None for no guess.
         """
 
     def ngram(self, weights: NgramWeights, state: Fields) -> Op:
