@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from strata.figures import ExpertUse
+from strata.figures import ExpertFigures, ExpertUse
 from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
@@ -81,6 +81,10 @@ class Runner:
         without a store.
         """
         return () if self._experts is None else self._experts.tally()
+
+    def figures(self) -> tuple[ExpertFigures, ...]:
+        """Of the store's experts, for each mixture. From any thread."""
+        return () if self._experts is None else tuple(self._experts.figures())
 
     def copy(self, copies: Iterable[Copy]) -> None:
         """Carry copies out, at once and in order.

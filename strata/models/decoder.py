@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strata.figures import ExpertUse
+from strata.figures import ExpertFigures, ExpertUse
 from strata.kernels import Fields, Kernels, Op, Program, StepResult
 from strata.kernels.head import HeadWeights
 from strata.kernels.moe import ExpertSource, MoeWeights, NextMixture
@@ -38,6 +38,9 @@ class Experts(Protocol):
 
     def tally(self) -> Sequence[ExpertUse]:
         """What each row of the step took, the step complete or not."""
+
+    def figures(self) -> Sequence[ExpertFigures]:
+        """One for each mixture, since start. From any thread."""
 
 
 @dataclass(frozen=True, slots=True)
