@@ -247,7 +247,7 @@ class ConfigError(StrataError):
 
 
 class StorageError(StrataError):
-    """Bytes that are needed cannot be read or written: a disk that fails, is full or was changed."""
+    """Bytes cannot be read or written: a disk that fails or is full, a file that was changed."""
 
 
 class RequestError(StrataError):

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "strata"
 LEVELS = [
     {"figures"},
-    {"types"},
+    {"types", "settings"},
     {"config", "files"},
     {"memory", "kernels", "text"},
     {"cache", "experts", "synth"},
@@ -112,7 +112,8 @@ def test_the_environment_is_read_in_one_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["types", "figures", "config", "files", "text", "cache", "synth", "server"]
+    "package",
+    ["types", "figures", "settings", "config", "files", "text", "cache", "synth", "server"],
 )
 def test_these_import_without_torch(package: str) -> None:
     """In a fresh interpreter where torch cannot be imported, every module of the package loads."""
