@@ -46,26 +46,24 @@ def records_for(
     folder: Path | None = None,
     progress: ProgressSink = silent,
     report: Report = lambda text: None,
+    again: bool = False,
 ) -> tuple[ExpertLayout, RecordFile]:
     """The records of the model in `file`, whose mixtures are `layers` (one at least).
 
     `folder` None is one in the user's cache. `report` is told how much disk is needed before it
-    is used. StorageError when the records that are there cannot be used, or none can be written.
+    is used. `again` packs even if there are records. StorageError when those that are there cannot
+    be used, or none can be written.
     """
     fingerprint = fingerprint_of(file, layers)
     if folder is None:
         stem = file.path.stem if file.kind == "gguf" else file.path.resolve().name
         folder = records_folder() / f"{stem}-{fingerprint[:16]}"
+    if again:
+        _remove(folder)
     if not (folder / RECORDS).exists():
         pack(layers, kernels, folder, fingerprint, progress, report)
     layout = ExpertLayout.of(layers, kernels)
     return layout, Index.load(folder).open(folder, fingerprint, layout, kernels.packing)
-
-
-def remove(folder: Path) -> None:
-    """Deletes the records in `folder`, finished or not."""
-    for name in (RECORDS, INDEX, _PART, _JOURNAL):
-        (folder / name).unlink(missing_ok=True)
 
 
 def pack(
@@ -108,6 +106,15 @@ def pack(
     except OSError as error:
         raise _failed(folder, error) from error
     tell(layout.nbytes)
+
+
+def _remove(folder: Path) -> None:
+    """Deletes the records in a folder, finished or not. StorageError."""
+    try:
+        for name in (RECORDS, INDEX, _PART, _JOURNAL):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot delete the records in {folder}: {error.strerror}") from error
 
 
 @contextmanager
