@@ -89,7 +89,9 @@ def pack(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if (folder / RECORDS).exists():
-                return  # another process packed it while we waited
+                # Another process packed it while we waited, or we were killed a moment too early.
+                (folder / _JOURNAL).unlink(missing_ok=True)
+                return
             journal = Journal(folder / _JOURNAL, head, layout.experts)
             start = _checked(journal, layout, folder / _PART)
             with RecordWriter(folder / _PART, start) as out:
@@ -195,7 +197,7 @@ def _write(
                 will_need(matrix)
         record.zero_()  # gaps hold the same whatever was there before
         kernels.pack_expert(expert, record[: place.form.nbytes])
-        sums.append(zlib.crc32(record.numpy()))
+        sums.append(zlib.crc32(record.numpy().data))
         out.write(record)
         for matrix in _matrices(expert):
             done_with(matrix)

@@ -206,7 +206,7 @@ def best_depth(rates: Mapping[int, float]) -> int:
 
 def _view(record: Tensor) -> memoryview:
     assert record.data_ptr() % ALIGN == 0, "direct I/O needs aligned memory"
-    return memoryview(record.numpy())
+    return record.numpy().data
 
 
 # ------------------------------------------------------------------ writing

@@ -154,14 +154,14 @@ class CudaCopier(ThreadCopier):
     def __init__(self, device: str) -> None:
         """`device` as torch names it: "cuda", "cuda:1"."""
         self._device = torch.device(device)
-        self._stream = torch.cuda.Stream(self._device)
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         # One thread: the copies of one direction share one engine, so more would only take turns.
         super().__init__(1, "strata-bus")
 
     def _run(self, job: Job) -> None:
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             job()
-            passed = torch.cuda.Event(blocking=True)
+            passed = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             passed.record(self._stream)
         passed.synchronize()
 

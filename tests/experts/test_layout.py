@@ -148,13 +148,14 @@ def test_a_fingerprint_sees_other_weights_of_the_same_shape(layer: int, matrix: 
     assert fingerprint_of(file, layers) != print_of()
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_fingerprint_of_a_huge_model_is_cheap(tmp_path: Path) -> None:
     """64 GiB of experts in a file with holes: reading all of it would take a minute."""
     layers_, experts, rows, cols = 32, 128, 2048, 2048
     size = rows * cols * 2
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(2 * layers_ * experts * size)
-    whole = torch.from_numpy(np.memmap(tmp_path / "huge", np.uint8, "c"))
+    whole = torch.from_numpy(np.memmap(tmp_path / "huge", np.uint8, "r"))
     parts = [QTensor(part, Format.BF16, rows, cols) for part in whole.view(-1, size)]
     mixtures = [
         (n, [Expert(parts[2 * i], parts[2 * i + 1], parts[2 * i]) for i in range(at, at + experts)])

@@ -80,7 +80,7 @@ def test_a_real_limit_in_the_middle(tmp_path: Path) -> None:
     """The system itself refuses to let the file grow."""
     code = (
         "import resource, packing, pathlib\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, resource.RLIM_INFINITY))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))\n"
         f"at = pathlib.Path({str(tmp_path)!r})\n"
         "packing.pack(packing.model()[1], packing.CopyingKernels(), at, packing.PRINT)\n"
     )
