@@ -32,6 +32,13 @@ class Plant:
 
     engine: Any
     service: Service
+    store: Store | None
+
+    def stop(self) -> None:
+        """Ends the engine, then what it read its experts from."""
+        self.engine.stop()
+        if self.store is not None:
+            self.store.close()
 
 
 def check(resolved: Resolved) -> None:
