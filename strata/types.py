@@ -242,6 +242,10 @@ class ModelError(StrataError):
     """A model file cannot be loaded: missing, damaged or not supported."""
 
 
+class StorageError(StrataError):
+    """A file of ours on a disk cannot be written, or read as it was written."""
+
+
 class ConfigError(StrataError):
     """A setting has no meaning or does not fit the machine."""
 
