@@ -34,7 +34,7 @@ def automatic(experts: int, others: int, available: int) -> int | None:
     return None if experts <= spare else max(spare, 0)
 
 
-def size(text: str, memory: int) -> int | None:
+def size_or_auto(text: str, memory: int) -> int | None:
     """The bytes that a setting asks for; None for `auto`. Raises ConfigError."""
     return None if text == AUTO else parse_size(text, memory)
 
