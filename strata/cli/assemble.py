@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from strata.cli.machine import usable_cores
-from strata.config import Config, Resolved
+from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import machine_memory, parse_size, plan_memory
+from strata.memory.budget import parse_size, plan_memory
+from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
+from strata.settings import Config
 from strata.text import template, tokenizer
 from strata.types import Backend, ConfigError, ProgressSink, Sampling
 

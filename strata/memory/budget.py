@@ -6,11 +6,9 @@ says, with numbers, which setting to change.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 from strata.types import ConfigError
 
@@ -25,19 +23,6 @@ _STATE_SHARE = 0.5
 # The live one and the rolling checkpoint.
 _ROW_STATES = 2
 _MIB = 2**20
-
-
-def machine_memory() -> int:
-    """Bytes of RAM this process may use: the machine's, or its container's limit."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            limit = Path(name).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if limit.isdigit():
-            total = min(total, int(limit))
-    return total
 
 
 def parse_size(text: str, total: int) -> int:

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from strata.cli import assemble
-from strata.config import Config
 from strata.server.app import create_app
 from strata.server.service import Lobby
+from strata.settings import Config
 from strata.synth import gguf_file
 from strata.synth.shape import FAMILIES, Shape
 from strata.types import silent
