@@ -124,3 +124,4 @@ class Snapshot:
     evicted_pages: int = 0
     evicted_states: int = 0
     experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store
+    rows: RowFigures | None = None  # None where no table is read by the row

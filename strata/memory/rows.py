@@ -15,6 +15,7 @@ import numpy as np
 
 from strata.figures import RowFigures
 from strata.memory.arena import SlotArena
+from strata.memory.budget import show_bytes
 from strata.memory.row_reader import Numbers, RowReader, TablePart
 from strata.types import ConfigError, IntArray
 
@@ -36,9 +37,11 @@ class RowCache:
         self._reader = RowReader(parts, row_bytes)
         slots = min(nbytes // (row_bytes + _OWN), self._reader.rows)
         if slots < min(at_once, self._reader.rows):
+            least = -(-min(at_once, self._reader.rows) * (row_bytes + _OWN) // 2**20)
             raise ConfigError(
-                f"{nbytes} bytes hold {slots} rows of {row_bytes} bytes, but a step may need"
-                f" {at_once}: at least {at_once * (row_bytes + _OWN)} bytes"
+                f"{show_bytes(nbytes)} for an n-gram table hold {slots} rows of {row_bytes} bytes,"
+                f" but a step may need {at_once}: set --ngram-cache to at least {least}MiB for each"
+                " table, or a smaller --prefill-chunk"
             )
         size = slots * row_bytes
         self.table = SlotArena(-(-size // 64), 64).data.view(-1)[:size].view(slots, row_bytes)
