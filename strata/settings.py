@@ -115,6 +115,11 @@ class Config:
     expert_trace: str = _setting(
         "", "file to record routing to, for `strata trace replay`", unit="path"
     )
+    ngram_cache: str = _setting(
+        "64MiB",
+        "RAM for rows of n-gram tables, which stay on disk; 0 leaves them to the system's cache",
+        unit="2GiB, 500MB or 25%",
+    )
     chat_template: str = _setting(
         "", "file with a Jinja chat template", unit="path", shown="the model's"
     )

@@ -47,6 +47,10 @@ class Indexer:
 
 class Op: ...
 
+class Ngram(Op):
+    def rows(self, tokens: Ints, row_starts: Ints, state_slots: Ints, rows: int) -> None: ...
+    def set_slots(self, slots: int) -> None: ...
+
 class Port:
     def __init__(self, norm: int, eps: float, hidden: int, streams: int) -> None: ...
 
@@ -102,6 +106,7 @@ def ngram(
     formats: Sequence[int],
     parts: Sequence[int],
     firsts: Sequence[int],
+    fetched: int,
     columns: int,
     multipliers: Sequence[int],
     sizes: Sequence[int],
@@ -116,7 +121,7 @@ def ngram(
     dilation: int,
     fields: Sequence[int],
     slot_elements: Sequence[int],
-) -> Op: ...
+) -> Ngram: ...
 def moe(
     port: Port,
     router: Linear,
