@@ -16,7 +16,7 @@ from strata.kernels.moe import MoeWeights, NextMixture
 from strata.types import Capture
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-from shelf import Shelf, Split, one_wave, shuffled, singly  # noqa: E402
+from shelf import Shelf, Split, one_wave, shuffled, singly
 
 native = pytest.importorskip("strata.kernels.native", reason="the native kernels were not built")
 PLAIN = native.NativeKernels.moe

@@ -119,18 +119,19 @@ Batch MixtureBlock::batch(int unit, uintptr_t expert) const {
 
 // Every expert's output for its tokens, the shared one's first. find(i): the i-th batch.
 template <class Find>
-void MixtureBlock::feed(Member& member, const Cut& cut, int count, bool shared, Find find) {
+void MixtureBlock::feed(Member& member, const Cut& cut, int count,
+                        const std::optional<Cut>& shared, Find find) {
   auto run = [&](int task, int Cut::*slices, auto pass) {
-    const int before = shared ? (*shared_cut_).*slices : 0;
+    const int before = shared ? (*shared).*slices : 0;
     if (task < before) {
       const Batch everyone{0, weights_.shared->place, every_token_, 0, tokens_};
-      return pass(*shared_, everyone, *shared_cut_, task);
+      return pass(*shared_, everyone, *shared, task);
     }
     const Batch batch = find((task - before) / (cut.*slices));
     if (batch.rows) pass(routed_, batch, cut, (task - before) % (cut.*slices));
   };
   auto tasks = [&](int Cut::*slices) {
-    return (shared ? (*shared_cut_).*slices : 0) + count * (cut.*slices);
+    return (shared ? (*shared).*slices : 0) + count * (cut.*slices);
   };
   auto prepare = [&] {
     if (!each_prepares(tokens_) || prepared_) return;
@@ -150,21 +151,25 @@ void MixtureBlock::feed(Member& member, const Cut& cut, int count, bool shared, 
 // The number of tasks is that of the most experts that the tokens can choose: it must not be
 // read from memory (team.h).
 void MixtureBlock::feed(Member& member, const int64_t* places) {
-  feed(member, cut_, routed_.units(), shared_.has_value(), [&](int unit) -> Batch {
+  feed(member, cut_, routed_.units(), shared_cut_, [&](int unit) -> Batch {
     if (unit >= routes_.active()) return {};
     return batch(unit, static_cast<uintptr_t>(places[routes_.expert(unit)]));
   });
 }
 
 void MixtureBlock::feed(Member& member, const Wave& wave) {
-  feed(member, wave.cut, static_cast<int>(wave.batches.size()), wave.first && shared_,
+  feed(member, wave.cut, static_cast<int>(wave.batches.size()), wave.shared,
        [&](int i) { return wave.batches[i]; });
 }
 
 Wave MixtureBlock::wave(const std::vector<std::pair<int, uintptr_t>>& experts, bool first,
                         int threads) const {
   const int count = static_cast<int>(experts.size());
-  Wave wave{{}, Cut(weights_.form, std::max(1, count), threads), first};
+  Wave wave{{}, Cut(weights_.form, std::max(1, count), threads), {}};
+  if (first && shared_) {
+    wave.shared.emplace(weights_.shared->form, 1, threads);
+    shared_->expect(0, *wave.shared);
+  }
   for (const auto& [unit, place] : experts) {
     routed_.expect(unit, wave.cut);
     wave.batches.push_back(batch(unit, place));

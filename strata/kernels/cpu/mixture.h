@@ -36,7 +36,7 @@ struct MixtureWeights {
 struct Wave {
   std::vector<Batch> batches;
   Cut cut;
-  bool first;
+  std::optional<Cut> shared;
 };
 
 // One thread's view. In one scratch, all views of a block share what lies in it but for the
@@ -62,7 +62,8 @@ class MixtureBlock {
 
  private:
   template <class Find>
-  void feed(Member& member, const Cut& cut, int count, bool shared, Find find);
+  void feed(Member& member, const Cut& cut, int count, const std::optional<Cut>& shared,
+            Find find);
   void enter(int row);
   void ready() const;
   void choose(int token) const;
