@@ -246,6 +246,10 @@ class ConfigError(StrataError):
     """A setting has no meaning or does not fit the machine."""
 
 
+class StorageError(StrataError):
+    """A file of ours on a disk cannot be written, or read as it was written."""
+
+
 class RequestError(StrataError):
     """A request is refused. `status` is the HTTP status that fits; `field` the culprit."""
 

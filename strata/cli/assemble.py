@@ -49,6 +49,7 @@ def check(resolved: Resolved) -> None:
     """Finds at once what would otherwise fail after a long load. Raises ConfigError."""
     config, sources = resolved.config, resolved.sources
     sizes = {"cache_size": parse_size, "expert_ram": size_or_auto, "expert_cache": size_or_auto}
+    sizes["ngram_cache"] = parse_size
     for name, parse in sizes.items():
         try:
             parse(getattr(config, name), machine_memory())
@@ -81,9 +82,13 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
-    cache = parse_size(config.cache_size, machine_memory())
-    store = experts.open_store(config, file, model, chosen, cache, progress, report)
-    engine = _engine(config, model, context, device, report, store)
+    machine = machine_memory()
+    rows = parse_size(config.ngram_cache, machine)
+    if rows and not model.cache_rows(rows, max(TIERED_CHUNK, config.prefill_chunk)):
+        rows = 0
+    beside = parse_size(config.cache_size, machine) + rows
+    store = experts.open_store(config, file, model, chosen, beside, progress, report)
+    engine = _engine(config, model, context, device, report, store, rows)
     engine.start()
     card, own = fetch.recommended(path, folder), loader.sampling_defaults(file)
     sampling: dict[str, Any] = {**card, **own, **config.sampling}
@@ -110,10 +115,10 @@ def _template(
 
 
 def _engine(
-    config: Config, model: Any, context: int, device: str, report: Report, store: Any
+    config: Config, model: Any, context: int, device: str, report: Report, store: Any, rows: int
 ) -> Any:
     """The engine on pages and states as planned, not yet started. `store` has the experts, unless
-    they are held with the other weights.
+    they are held with the other weights; `rows` are bytes of caches of table rows.
     """
     from strata.engine.loop import Engine
     from strata.engine.settings import EngineSettings
@@ -121,7 +126,7 @@ def _engine(
 
     memory, machine = model.memory(config.block_size), machine_memory()
     plan = plan_memory(
-        weights=model.weight_bytes - (model.expert_bytes if store else 0),
+        weights=model.weight_bytes + rows - (model.expert_bytes if store else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,
