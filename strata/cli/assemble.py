@@ -84,7 +84,7 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     report(f"kernels   {chosen.name}, {threads} threads")
     machine = machine_memory()
     rows = parse_size(config.ngram_cache, machine)
-    if rows and not model.cache_rows(rows, max(TIERED_CHUNK, config.prefill_chunk)):
+    if rows and not model.cache_rows(rows, max(TIERED_CHUNK, config.prefill_chunk) + config.batch):
         rows = 0
     beside = parse_size(config.cache_size, machine) + rows
     store = experts.open_store(config, file, model, chosen, beside, progress, report)
