@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_states import STATES
 
@@ -489,5 +490,5 @@ CACHE = [
 ]
 
 MUTANTS: list[Mutant] = CACHE + [
-    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES] for bug in bugs
+    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES, *DISK] for bug in bugs
 ]
