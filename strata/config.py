@@ -190,13 +190,18 @@ def config_folder(env: Mapping[str, str]) -> Path:
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
-    """Where fetched models are kept."""
+    """Where fetched models and packed experts are kept."""
     return _folder(env, "XDG_CACHE_HOME", ".cache")
 
 
 def model_folder() -> Path:
     """Where this process keeps fetched models."""
     return cache_folder(os.environ) / "models"
+
+
+def records_folder() -> Path:
+    """Where this process keeps packed experts, a folder for each model."""
+    return cache_folder(os.environ) / "records"
 
 
 def _folder(env: Mapping[str, str], name: str, otherwise: str) -> Path:

@@ -75,7 +75,7 @@ class Loading:
         if self._error is not None:
             raise self._error
         if self._plant is not None:
-            self._plant.engine.stop()
+            self._plant.stop()
         print("stopped")
         return 0
 

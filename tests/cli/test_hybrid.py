@@ -66,7 +66,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     plant = assemble.build(config, tmp_path_factory.mktemp("none"), silent, facts.append)
     assert any("states" in fact for fact in facts), "the memory plan has the states"
     yield Client(create_app(Lobby(plant.service)))
-    plant.engine.stop()
+    plant.stop()
 
 
 def user(text: str, **more: Any) -> dict[str, Any]:
