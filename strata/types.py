@@ -246,6 +246,10 @@ class ConfigError(StrataError):
     """A setting has no meaning or does not fit the machine."""
 
 
+class StorageError(StrataError):
+    """Bytes cannot be read or written: a disk that fails or is full, a file that was changed."""
+
+
 class RequestError(StrataError):
     """A request is refused. `status` is the HTTP status that fits; `field` the culprit."""
 

@@ -16,7 +16,7 @@ from strata.cli import experts
 from strata.cli.machine import usable_cores
 from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import parse_size, plan_memory
+from strata.memory.budget import parse_size, plan_memory, show_bytes
 from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
@@ -49,6 +49,7 @@ def check(resolved: Resolved) -> None:
     """Finds at once what would otherwise fail after a long load. Raises ConfigError."""
     config, sources = resolved.config, resolved.sources
     sizes = {"cache_size": parse_size, "expert_ram": size_or_auto, "expert_cache": size_or_auto}
+    sizes["ngram_cache"] = parse_size
     for name, parse in sizes.items():
         try:
             parse(getattr(config, name), machine_memory())
@@ -81,6 +82,10 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
+    if rows := parse_size(config.ngram_cache, machine_memory()):
+        most = max(config.prefill_chunk or TIERED_CHUNK, config.mixed_chunk) + config.batch
+        if rows := model.cache_rows(rows, most):
+            report(f"n-grams   rows of the table in {show_bytes(rows)}")
     cache = parse_size(config.cache_size, machine_memory())
     store = experts.open_store(config, file, model, chosen, cache, progress, report)
     engine = _engine(config, model, context, device, report, store)
