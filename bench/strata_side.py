@@ -22,11 +22,11 @@ from typing import Any
 
 import strata
 from strata.cli import assemble
-from strata.config import Config
 from strata.engine.outlet import QueueOutlet
 from strata.server.app import create_app
 from strata.server.run import address, bind, make_server
 from strata.server.service import Lobby
+from strata.settings import Config
 from strata.types import DoneEvent, FailedEvent, Request, Sampling, Usage, silent
 
 _number = itertools.count()

@@ -65,6 +65,7 @@ class Record:
     first_token_s: float | None
     queue_s: float
     duration_s: float
+    experts: ExpertUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,4 @@ class Snapshot:
     preemptions: int = 0
     evicted_pages: int = 0
     evicted_states: int = 0
+    experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store

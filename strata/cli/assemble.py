@@ -12,15 +12,21 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from strata.cli import experts
 from strata.cli.machine import usable_cores
-from strata.config import Config, Resolved
+from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import machine_memory, parse_size, plan_memory
+from strata.memory.budget import parse_size, plan_memory
+from strata.memory.expert_budget import size_or_auto
+from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
+from strata.settings import Config
 from strata.text import template, tokenizer
 from strata.types import Backend, ConfigError, ProgressSink, Sampling
 
 Report = Callable[[str], None]
+# A step that reads a prompt wants nearly every expert once, however long it is.
+CHUNK, TIERED_CHUNK = 512, 2048
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -30,15 +36,24 @@ class Plant:
 
     engine: Any
     service: Service
+    store: experts.Store | None
+
+    def stop(self) -> None:
+        """Ends the engine, then what it read its experts from."""
+        self.engine.stop()
+        if self.store is not None:
+            self.store.close()
 
 
 def check(resolved: Resolved) -> None:
     """Finds at once what would otherwise fail after a long load. Raises ConfigError."""
     config, sources = resolved.config, resolved.sources
-    try:
-        parse_size(config.cache_size, machine_memory())
-    except ConfigError as error:
-        raise ConfigError(f"{sources['cache_size']}: {error}") from None
+    sizes = {"cache_size": parse_size, "expert_ram": size_or_auto, "expert_cache": size_or_auto}
+    for name, parse in sizes.items():
+        try:
+            parse(getattr(config, name), machine_memory())
+        except ConfigError as error:
+            raise ConfigError(f"{sources[name]}: {error}") from None
     if config.chat_template:
         _read_template(config)
 
@@ -66,7 +81,9 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
-    engine = _engine(config, model, context, device, report)
+    cache = parse_size(config.cache_size, machine_memory())
+    store = experts.open_store(config, file, model, chosen, cache, progress, report)
+    engine = _engine(config, model, context, device, report, store)
     engine.start()
     card, own = fetch.recommended(path, folder), loader.sampling_defaults(file)
     sampling: dict[str, Any] = {**card, **own, **config.sampling}
@@ -78,7 +95,7 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         defaults=replace(Sampling(), **sampling),
         limits=Limits(at_once=config.batch, timeout_s=config.request_timeout or None),
     )
-    return Plant(engine, service)
+    return Plant(engine, service, store)
 
 
 def _template(
@@ -92,15 +109,19 @@ def _template(
         return None
 
 
-def _engine(config: Config, model: Any, context: int, device: str, report: Report) -> Any:
-    """The engine on pages and states as planned, not yet started."""
+def _engine(
+    config: Config, model: Any, context: int, device: str, report: Report, store: Any
+) -> Any:
+    """The engine on pages and states as planned, not yet started. `store` has the experts, unless
+    they are held with the other weights.
+    """
     from strata.engine.loop import Engine
     from strata.engine.settings import EngineSettings
     from strata.memory.layout import page_layout, state_layout
 
     memory, machine = model.memory(config.block_size), machine_memory()
     plan = plan_memory(
-        weights=model.weight_bytes,
+        weights=model.weight_bytes - (model.expert_bytes if store else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,
@@ -108,17 +129,20 @@ def _engine(config: Config, model: Any, context: int, device: str, report: Repor
         context=context,
         batch=config.batch,
         memory=machine,
+        experts=store.slots if store else (),
     )
     report(str(plan))
-    names = [one.name for one in fields(EngineSettings)]
+    chosen = {one.name: getattr(config, one.name) for one in fields(EngineSettings)}
+    chosen["prefill_chunk"] = config.prefill_chunk or (TIERED_CHUNK if store else CHUNK)
     return Engine(
         model,
-        EngineSettings(**{name: getattr(config, name) for name in names}),
+        EngineSettings(**chosen),
         pages=plan.pages,
         states=plan.states,
         block=config.block_size,
         device=device,
         context=context,
+        experts=store.experts if store else None,
     )
 
 

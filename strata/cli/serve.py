@@ -17,7 +17,8 @@ from typing import Any
 import strata
 from strata.cli import assemble, flags
 from strata.cli.terminal import Progress
-from strata.config import Config, model_folder
+from strata.config import model_folder
+from strata.settings import Config
 
 ABOUT = "serve a model over the OpenAI API"
 add_arguments = flags.add_settings
@@ -74,7 +75,7 @@ class Loading:
         if self._error is not None:
             raise self._error
         if self._plant is not None:
-            self._plant.engine.stop()
+            self._plant.stop()
         print("stopped")
         return 0
 

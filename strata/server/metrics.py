@@ -24,6 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from strata.figures import Snapshot
+from strata.server import experts
 
 FIRST_TOKEN_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 INTER_TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 5)
@@ -126,6 +127,7 @@ def engine_families(now: Snapshot) -> Iterator[Metric]:
     text = "State slots by state."
     states = {"total": now.states_total, "free": now.states_free, "cached": now.states_cached}
     yield _labelled(GaugeMetricFamily("strata_cache_states", text, labels=["state"]), states)
+    yield from experts.families(now)
 
 
 F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from strata.cli import assemble
-from strata.config import Config
 from strata.server.app import create_app
 from strata.server.service import Lobby
+from strata.settings import Config
 from strata.synth import gguf_file
 from strata.synth.shape import FAMILIES, Shape
 from strata.types import silent
@@ -66,7 +66,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     plant = assemble.build(config, tmp_path_factory.mktemp("none"), silent, facts.append)
     assert any("states" in fact for fact in facts), "the memory plan has the states"
     yield Client(create_app(Lobby(plant.service)))
-    plant.engine.stop()
+    plant.stop()
 
 
 def user(text: str, **more: Any) -> dict[str, Any]:
