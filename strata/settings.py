@@ -100,7 +100,9 @@ class Config:
         unit="2GiB, 500MB, 25% or auto",
         shown="auto: none on a CPU",
     )
-    expert_policy: str = _setting("lfu", "which experts keep their slots", choices=("lru", "lfu"))
+    expert_policy: str = _setting(
+        "lfu", "which experts keep their slots", choices=("lfu", "lru", "least-stale", "tinylfu")
+    )
     expert_prefetch: str = _setting(
         "on", "read what the next layer will probably choose ahead of it", choices=("on", "off")
     )

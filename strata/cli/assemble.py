@@ -16,7 +16,7 @@ from strata.cli import experts
 from strata.cli.machine import usable_cores
 from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import parse_size, plan_memory, show_bytes
+from strata.memory.budget import parse_size, plan_memory
 from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
@@ -82,13 +82,14 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
-    if rows := parse_size(config.ngram_cache, machine_memory()):
+    machine = machine_memory()
+    rows = parse_size(config.ngram_cache, machine)
+    if rows:
         most = max(config.prefill_chunk or TIERED_CHUNK, config.mixed_chunk) + config.batch
-        if rows := model.cache_rows(rows, most):
-            report(f"n-grams   rows of the table in {show_bytes(rows)}")
-    cache = parse_size(config.cache_size, machine_memory())
-    store = experts.open_store(config, file, model, chosen, cache, progress, report)
-    engine = _engine(config, model, context, device, report, store)
+        rows = model.cache_rows(rows, most)
+    beside = parse_size(config.cache_size, machine) + rows
+    store = experts.open_store(config, file, model, chosen, beside, progress, report)
+    engine = _engine(config, model, context, device, report, store, rows)
     engine.start()
     card, own = fetch.recommended(path, folder), loader.sampling_defaults(file)
     sampling: dict[str, Any] = {**card, **own, **config.sampling}
@@ -115,10 +116,10 @@ def _template(
 
 
 def _engine(
-    config: Config, model: Any, context: int, device: str, report: Report, store: Any
+    config: Config, model: Any, context: int, device: str, report: Report, store: Any, rows: int
 ) -> Any:
     """The engine on pages and states as planned, not yet started. `store` has the experts, unless
-    they are held with the other weights.
+    they are held with the other weights; `rows` are bytes of caches of table rows.
     """
     from strata.engine.loop import Engine
     from strata.engine.settings import EngineSettings
@@ -126,7 +127,7 @@ def _engine(
 
     memory, machine = model.memory(config.block_size), machine_memory()
     plan = plan_memory(
-        weights=model.weight_bytes - (model.expert_bytes if store else 0),
+        weights=model.weight_bytes + rows - (model.expert_bytes if store else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,

@@ -9,14 +9,20 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strata.files import ModelFile
 from strata.memory.budget import SlotShare
 from strata.memory.expert_budget import DEVICE, HOST, automatic, share, size_or_auto
 from strata.memory.machine import available_memory, machine_memory
 from strata.settings import Config
-from strata.types import ProgressSink, StorageError
+from strata.types import ProgressSink, StrataError
+
+if TYPE_CHECKING:
+    from strata.experts.layout import ExpertLayout
+    from strata.experts.store import TierPlan
+    from strata.memory.disk import RecordFile
+    from strata.memory.transfer import Copier
 
 _log = logging.getLogger(__name__)
 Report = Callable[[str], None]
@@ -35,7 +41,7 @@ class Store:
         for end in self.ends:
             try:
                 end()
-            except StorageError as error:
+            except StrataError as error:
                 _log.error("%s", error)
 
 
@@ -60,14 +66,71 @@ def open_store(
     from strata.experts.pack import records_for
 
     layers = [(number, weights.experts) for number, weights in mixtures]
-    layout = ExpertLayout.of(layers, kernels)
-    others = model.weight_bytes - model.expert_bytes + cache
-    slots = _slots(config, layout.sizes().tolist(), others, mixtures[0][1].top_k)
+    sizes = ExpertLayout.of(layers, kernels).sizes().tolist()
+    top_k = max(weights.top_k for _, weights in mixtures)
+    slots = _slots(config, sizes, model.weight_bytes - model.expert_bytes + cache, top_k)
     if slots is None:
         return None
     folder = Path(config.expert_records).expanduser() if config.expert_records else None
     layout, records = records_for(file, layers, kernels, folder, progress, report)
-    raise NotImplementedError(records)  # the store comes with the next merge
+    return _stocked(config, file.path.name, layout, records, slots, top_k)
+
+
+def _stocked(
+    config: Config,
+    name: str,
+    layout: ExpertLayout,
+    records: RecordFile,
+    slots: tuple[SlotShare, ...],
+    top_k: int,
+) -> Store:
+    """The store over a record file."""
+    from strata.experts import profile
+    from strata.experts.lanes import Rates
+    from strata.experts.policies import POLICIES
+    from strata.experts.store import ExpertStore, TierPlan
+    from strata.experts.trace import TraceHead, TraceWriter
+    from strata.memory.disk import best_depth
+    from strata.memory.transfer import ThreadCopier, bus_copier
+
+    places, experts = len(layout.places), layout.experts
+    policies = {tier: POLICIES[config.expert_policy](places, experts) for tier in (HOST, DEVICE)}
+    kept = Path(config.expert_profile).expanduser() if config.expert_profile else None
+    if kept is not None and (known := profile.load(kept, places, experts)) is not None:
+        for policy in policies.values():
+            policy.learn(known)
+    trace = None
+    if config.expert_trace:
+        head = TraceHead(name, experts, tuple(place.record for place in layout.places))
+        trace = TraceWriter(Path(config.expert_trace).expanduser(), head)
+    rates = records.rates()
+    depth = best_depth(rates)
+    disk, bus = ThreadCopier(depth, "strata-disk"), bus_copier("cpu")
+
+    def plan(tier: str, copier: Copier) -> TierPlan | None:
+        own = {one.nbytes: one.slots for one in slots if one.tier == tier}
+        return TierPlan(own, policies[tier], copier) if own else None
+
+    host = plan(HOST, disk)
+    assert host is not None
+    store = ExpertStore(
+        layout,
+        records.read,
+        host,
+        plan(DEVICE, bus),
+        top_k=top_k,
+        prefetch=config.expert_prefetch == "on",
+        trace=trace,
+        rates=Rates(disk=rates[depth]),
+    )
+    ends: list[Callable[[], None]] = [disk.close, bus.close, records.close]
+    if trace is not None:
+        ends.append(trace.close)
+    if kept is not None:
+        # Of the fast memory, if there is any: it sees every lookup, the others what it lacks.
+        wanted = policies[DEVICE if any(one.tier == DEVICE for one in slots) else HOST].popularity
+        ends.append(lambda: profile.save(kept, wanted(), places))
+    return Store(store, slots, tuple(ends))
 
 
 def _slots(

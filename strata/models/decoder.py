@@ -121,8 +121,8 @@ class Decoder:
 
     def cache_rows(self, nbytes: int, tokens: int) -> int:
         """Before it is bound: reads the rows of tables that stay in the file by caches of `nbytes`
-        in all, for steps of up to `tokens`. The bytes that they take, which count as weights; 0
-        when there is no such table. Raises StrataError.
+        in all, for steps of up to `tokens`. The bytes that they take; 0 without such a table.
+        Raises StrataError.
         """
         assert self._parts is not None, "bound already"
         tables = [s for layer in self._parts.layers for s in layer if isinstance(s, Ngram)]
@@ -133,9 +133,7 @@ class Decoder:
             for layer in self._parts.layers
         ]
         self._parts = replace(self._parts, layers=tuple(layers))
-        taken = sum(cache.nbytes for cache in self._rows)
-        self.weight_bytes += taken
-        return taken
+        return sum(cache.nbytes for cache in self._rows)
 
     def rows(self) -> RowFigures | None:
         """Of all row caches; None without one. From any thread."""

@@ -126,7 +126,6 @@ def test_ngrams_are_the_same_from_a_cache_and_from_the_file(tmp_path: Path) -> N
         client = Client(create_app(Lobby(plant.service)))
         answers.append([client.chat(user(STORY), max_tokens=20) for _ in range(2)])
         told.append(client("GET", "/v1/experts")["ngram_rows"])
-        assert any("n-grams" in fact for fact in facts) == (size != "0")
         plant.stop()
     assert answers[0] == answers[1] and told[0] is None
     assert told[1]["hits"] and told[1]["bytes"] and told[1]["hit_rate"] > 0.5
