@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_engine import ENGINE
+from mutants_rows import ROWS
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -492,5 +493,5 @@ CACHE = [
 ]
 
 MUTANTS: list[Mutant] = CACHE + [
-    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES] for bug in bugs
+    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES, *ROWS] for bug in bugs
 ]
