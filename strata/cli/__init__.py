@@ -33,14 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from strata.cli import bench, chat, pack, pull, serve, synth, trace
+    from strata.cli import bench, chat, demo, pack, pull, serve, synth, trace
 
     parser = argparse.ArgumentParser(
         prog="strata", description="An LLM inference server: exact, fast, no prefix read twice."
     )
     parser.add_argument("--version", action="version", version=f"strata {strata.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    modules = {"serve": serve, "pull": pull, "chat": chat, "bench": bench}
+    modules = {"serve": serve, "demo": demo, "pull": pull, "chat": chat, "bench": bench}
     modules |= {"pack": pack, "synth": synth, "trace": trace}
     for name, module in modules.items():
         about = module.ABOUT

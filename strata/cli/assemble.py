@@ -84,8 +84,9 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     report(f"kernels   {chosen.name}, {threads} threads")
     machine = machine_memory()
     rows = parse_size(config.ngram_cache, machine)
-    if rows and not model.cache_rows(rows, max(TIERED_CHUNK, config.prefill_chunk) + config.batch):
-        rows = 0
+    if rows:
+        most = max(config.prefill_chunk or TIERED_CHUNK, config.mixed_chunk) + config.batch
+        rows = model.cache_rows(rows, most)
     beside = parse_size(config.cache_size, machine) + rows
     store = experts.open_store(config, file, model, chosen, beside, progress, report)
     engine = _engine(config, model, context, device, report, store, rows)

@@ -63,7 +63,7 @@ class _File:
         """Fills `into` from that block on; at least `least` bytes. StorageError."""
         for left in reversed(range(_TRIES)):
             try:
-                got = os.preadv(self._fd, [into], block * _BLOCK)
+                got = os.preadv(self._fd, [into.data], block * _BLOCK)
                 if got >= least:
                     break
                 raise OSError(errno.EIO, f"got {got} of {least} bytes")

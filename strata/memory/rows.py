@@ -43,7 +43,7 @@ class RowCache:
                 f" but a step may need {at_once}: set --ngram-cache to at least {least}MiB for each"
                 " table, or a smaller --prefill-chunk"
             )
-        size = slots * row_bytes
+        self.nbytes, size = slots * (row_bytes + _OWN), slots * row_bytes
         self.table = SlotArena(-(-size // 64), 64).data.view(-1)[:size].view(slots, row_bytes)
         self.figures = RowFigures()
         self._now = 0

@@ -119,9 +119,10 @@ class Decoder:
             if sublayer.mixture is not None
         ]
 
-    def cache_rows(self, nbytes: int, tokens: int) -> bool:
+    def cache_rows(self, nbytes: int, tokens: int) -> int:
         """Before it is bound: reads the rows of tables that stay in the file by caches of `nbytes`
-        in all, for steps of up to `tokens`. Whether there are any. Raises StrataError.
+        in all, for steps of up to `tokens`. The bytes that they take; 0 without such a table.
+        Raises StrataError.
         """
         assert self._parts is not None, "bound already"
         tables = [s for layer in self._parts.layers for s in layer if isinstance(s, Ngram)]
@@ -132,7 +133,7 @@ class Decoder:
             for layer in self._parts.layers
         ]
         self._parts = replace(self._parts, layers=tuple(layers))
-        return bool(tables)
+        return sum(cache.nbytes for cache in self._rows)
 
     def rows(self) -> RowFigures | None:
         """Of all row caches; None without one. From any thread."""

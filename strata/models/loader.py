@@ -57,9 +57,9 @@ class Model(Protocol):
         """
         ...
 
-    def cache_rows(self, nbytes: int, tokens: int) -> bool:
+    def cache_rows(self, nbytes: int, tokens: int) -> int:
         """Before it is bound: reads tables that stay in the file by the row, through caches of
-        `nbytes` in all, for steps of up to `tokens`. Whether there are any.
+        `nbytes` in all, for steps of up to `tokens`. The bytes they take; 0 without such a table.
         """
         ...
 

@@ -132,6 +132,7 @@ def test_ngrams_through_a_cache_of_rows(
     least = layers * 50 * heads * (row + 36)
     with pytest.raises(ConfigError, match="--ngram-cache"):
         load(tmp_path, backend, rows=least - 1)
+    misses = []
     for rows in (least, 1 << 20):
         cached = load(tmp_path, backend, rows=rows)
         for chunk in (1, 7, 50):
@@ -139,8 +140,8 @@ def test_ngrams_through_a_cache_of_rows(
             assert torch.equal(cached.logits(tokens, chunk), want), (rows, chunk)
         told = cached.model.rows()
         assert told.lookups == 3 * 150 * layers * heads
-        assert 0 < told.hits < told.lookups
-        assert (told.lookups - told.hits < layers * 600) == (rows > least)
+        misses.append(told.lookups - told.hits)
+    assert misses[0] > misses[1] > 0
 
 
 def test_a_table_of_ngrams_is_no_memory(tmp_path: Path, load: Callable[..., Any]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from strata.figures import ExpertFigures, ExpertUse, Record, Snapshot
+from strata.figures import ExpertFigures, ExpertUse, Record, RowFigures, Snapshot
 
 USE = ExpertUse(200, 100, 20, 50, 30, 4096, 8192, 0.0015, 0.25)
 TOLD = {
@@ -41,7 +41,21 @@ def test_a_model_without_a_store(call, engine):
     assert strata.json()["usage"]["strata"]["experts"] is None
     engine.past = (Record("a", 1.0, "stop", 1, 0, 1, None, None, None, 0.0, 0.5),)
     assert call("GET", "/v1/requests").json()["data"][0]["experts"] is None
-    assert call("GET", "/v1/experts").json() == {"object": "experts", "total": None, "layers": []}
+    assert call("GET", "/v1/experts").json() == {
+        "object": "experts", "total": None, "layers": [], "ngram_rows": None
+    }  # fmt: skip
+
+
+def test_rows_of_ngrams(call, engine):
+    engine.now = Snapshot(rows=RowFigures(200, 150, 40960, 0.125))
+    assert call("GET", "/v1/experts").json()["ngram_rows"] == {
+        "lookups": 200, "hits": 150, "bytes": 40960, "stall_ms": 125.0, "hit_rate": 0.75
+    }  # fmt: skip
+    lines = call("GET", "/metrics").body.decode().splitlines()
+    assert 'strata_ngram_rows_total{result="hit"} 150.0' in lines
+    assert 'strata_ngram_rows_total{result="miss"} 50.0' in lines
+    assert "strata_ngram_bytes_total 40960.0" in lines
+    assert "strata_ngram_stall_seconds_total 0.125" in lines
 
 
 def test_records_carry_experts(call, engine):
