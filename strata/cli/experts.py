@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Report = Callable[[str], None]
+_MEASURE_S = 0.1  # at each depth of reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _stocked(
     if config.expert_trace:
         head = TraceHead(name, experts, tuple(place.record for place in layout.places))
         trace = TraceWriter(Path(config.expert_trace).expanduser(), head)
-    rates = records.rates()
+    rates = records.rates(seconds=_MEASURE_S)
     depth = best_depth(rates)
     disk, bus = ThreadCopier(depth, "strata-disk"), bus_copier("cpu")
 
