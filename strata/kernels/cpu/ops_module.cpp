@@ -122,10 +122,9 @@ std::shared_ptr<Program> program(const std::vector<std::shared_ptr<Op>>& ops, in
       std::vector<std::shared_ptr<const Op>>(ops.begin(), ops.end()), threads);
 }
 
-std::vector<bool> run(Program& program, const Ints& tokens, const Ints& positions,
-                      const Ints& row_starts, const Table& page_table, const Ints& write_slots,
-                      const Ints& state_slots, const Table& captures, const Ints& sample,
-                      uintptr_t logits) {
+int run(Program& program, const Ints& tokens, const Ints& positions,
+        const Ints& row_starts, const Table& page_table, const Ints& write_slots,
+        const Ints& state_slots, const Table& captures, const Ints& sample, uintptr_t logits) {
   Step step{};
   step.count = static_cast<int>(tokens.shape(0));
   step.rows = static_cast<int>(row_starts.shape(0)) - 1;
@@ -159,9 +158,16 @@ void bind_ops(nb::module_& m) {
   nb::class_<Rope>(m, "Rope", "Cosines and sines of positions, shared by layers.")
       .def(nb::init<std::vector<float>, float>(), "frequencies"_a, "magnitude"_a);
   nb::class_<Program>(m, "Program", "Ops run in order by one call.")
-      .def("run", &run, "tokens"_a, "positions"_a, "row_starts"_a, "page_table"_a,
-           "write_slots"_a, "state_slots"_a, "captures"_a, "sample"_a, "logits"_a,
-           "One step; logits is the address of float32 [m, vocabulary].");
+      // noconvert: the step reads the arrays themselves until it is over.
+      .def("run", &run, "tokens"_a.noconvert(), "positions"_a.noconvert(),
+           "row_starts"_a.noconvert(), "page_table"_a.noconvert(), "write_slots"_a.noconvert(),
+           "state_slots"_a.noconvert(), "captures"_a.noconvert(), "sample"_a.noconvert(),
+           "logits"_a,
+           "Begins a step; logits is the address of float32 [m, vocabulary]. Returns the op that "
+           "it stopped at, whose arrays must then stay, or the number of all ops: it is over.")
+      .def("resume", &Program::resume, nb::call_guard<nb::gil_scoped_release>(),
+           "Runs on from the op that it stopped at; returns as run does.")
+      .def("written", &Program::written, "For each capture, whether all ops have written it.");
   m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "hidden"_a, "streams"_a);
   m.def("attention", &attention, "port"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "whole"_a,
         "gated"_a, "heads"_a,
