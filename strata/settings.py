@@ -101,7 +101,9 @@ class Config:
         shown="auto: none on a CPU",
     )
     expert_policy: str = _setting(
-        "lfu", "which experts keep their slots", choices=("lfu", "lru", "least-stale", "tinylfu")
+        "lfu",
+        "which experts keep their slots",
+        choices=("value-density", "lfu", "lru", "least-stale", "tinylfu"),
     )
     expert_prefetch: str = _setting(
         "on", "read what the next layer will probably choose ahead of it", choices=("on", "off")

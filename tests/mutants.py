@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_rows import ROWS
 from mutants_states import STATES
@@ -493,5 +494,7 @@ CACHE = [
 ]
 
 MUTANTS: list[Mutant] = CACHE + [
-    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES, *ROWS] for bug in bugs
+    Mutant(module, *bug, tests)
+    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS]
+    for bug in bugs
 ]

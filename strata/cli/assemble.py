@@ -127,7 +127,7 @@ def _engine(
 
     memory, machine = model.memory(config.block_size), machine_memory()
     plan = plan_memory(
-        weights=model.weight_bytes + rows - (model.expert_bytes if store else 0),
+        weights=model.weight_bytes - (model.expert_bytes if store else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,
@@ -136,6 +136,7 @@ def _engine(
         batch=config.batch,
         memory=machine,
         experts=store.slots if store else (),
+        rows=rows,
     )
     report(str(plan))
     chosen = {one.name: getattr(config, one.name) for one in fields(EngineSettings)}

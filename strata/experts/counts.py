@@ -25,14 +25,14 @@ class Counts:
     """
 
     def __init__(self, places: int) -> None:
-        self.by_place = _Table(places)
-        self._by_row = _Table(0)
+        self.by_place = Table(places)
+        self._by_row = Table(0)
         self._row_of: Longs = np.zeros(0, np.int64)
 
     def begin(self, row_starts: IntArray) -> None:
         """A step of rows begins; `row_starts` as in a ForwardPlan."""
         rows = len(row_starts) - 1
-        self._by_row = _Table(rows)
+        self._by_row = Table(rows)
         # Numbered by lanes, so that adding an entry's lane gives its cell of the table.
         self._row_of = np.repeat(np.arange(rows) * 4, np.diff(row_starts))[:, None]
 
@@ -70,15 +70,17 @@ class Counts:
         return self._by_row.uses()
 
 
-class _Table:
+class Table:
+    """See Counts."""
+
     def __init__(self, n: int) -> None:
         self.entries = np.zeros((n, 4), np.int64)
         self.nbytes = np.zeros((n, 2), np.int64)
         self.stalled = np.zeros((n, 2), np.float64)
 
-    def copy(self) -> _Table:
+    def copy(self) -> Table:
         """As it is now."""
-        other = _Table(0)
+        other = Table(0)
         other.entries, other.nbytes = self.entries.copy(), self.nbytes.copy()
         other.stalled = self.stalled.copy()
         return other

@@ -44,8 +44,8 @@ class Rates:
         if seconds <= 0:
             return self
         # The mean of seconds per byte: one stall may not count as much as a thousand good copies.
-        old = 1 / float(getattr(self, lane))
-        return replace(self, **{lane: 1 / (old + _NEWEST * (seconds / nbytes - old))})
+        old = 1 / float(getattr(self, rate))
+        return replace(self, **{rate: 1 / (old + _NEWEST * (seconds / nbytes - old))})
 
 
 def lanes(counts: IntArray, nbytes: int, rates: Rates) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,8 @@
 """Guesses: experts brought in before they are looked up, because the layer before expects them.
 
-A guess takes a free slot that no kept key needs, evicts nothing, and passes: the lookup of its place
-decides whether it stays. Its slot is pinned until then, or until the step is over. Moves started on
-a guess yield to those that a lookup waits for.
+A guess takes a free slot that no kept key needs, evicts nothing, and passes: the lookup of its
+place decides whether it stays. Its slot is pinned until then, or until the step is over. Moves
+started on a guess yield to those that a lookup waits for.
 """
 
 from __future__ import annotations

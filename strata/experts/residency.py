@@ -128,7 +128,8 @@ class Residency:
         """Which of the keys can be read where `slot_of` says."""
         slots = self.slot_of[keys]
         state = self._state[slots]
-        return (slots >= 0) & ((state == _KEPT) | (state == _PASSING))
+        found: npt.NDArray[np.bool_] = (slots >= 0) & ((state == _KEPT) | (state == _PASSING))
+        return found
 
     def kept(self, keys: IntArray) -> npt.NDArray[np.bool_]:
         """Which of the keys are kept, or will be."""
@@ -146,7 +147,8 @@ class Residency:
 
     def evictable(self) -> IntArray:
         """Keys that `evict` would take."""
-        return self._key_of[(self._state == _KEPT) & (self._pins == 0)]
+        keys: IntArray = self._key_of[(self._state == _KEPT) & (self._pins == 0)]
+        return keys
 
     def held(self) -> list[tuple[int, int]]:
         """(key, slot) of all that can be read."""

@@ -21,6 +21,10 @@ from strata.types import IntArray
 Read = Callable[[int, Tensor], None]  # fills a slot with the record of a key
 
 
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(source, non_blocking=True)
+
+
 def nothing() -> None:
     """What follows a transfer that nothing follows."""
 
@@ -57,7 +61,7 @@ class Shelf:
         source = [int(self.host.slot_of[key])]
         # Until the copy is over: the lookup that wants it may be given up before.
         self.host.pin(source)
-        copy = partial(target.copy_, self.host.arena.data[source[0]], non_blocking=True)
+        copy = partial(_copy, target, self.host.arena.data[source[0]])
         transfer = self.bus.submit(copy, self.nbytes, urgent)
         into.expect(slot, transfer, partial(self.host.unpin, source))
         return slot

@@ -166,9 +166,9 @@ class Waves:
 
     def _wait(self) -> None:
         """Returns when something has settled, of what the lookup waits for if there is any."""
-        for tier, feed in enumerate(self._feeds):
-            if feed.pending:
-                break
+        tiers = range(len(self._feeds))
+        tier = next((tier for tier in tiers if self._feeds[tier].pending), self._last)
+        feed = self._feeds[tier]
         into = self._shelf.tiers[tier]
         # Without anything pending, all slots are in the hands of moves that nobody waits for.
         transfers = [transfer for _, transfer in feed.pending.values()] or into.transfers()
@@ -194,7 +194,7 @@ class Waves:
         feed.backlog = self._by_weight(np.array(feed.backlog + riders.tolist(), np.int64))
 
     def _give_up_rides(self) -> bool:
-        """Whether experts that no slot of fast memory will come free for now stay where they are."""
+        """Whether experts for which no slot of fast memory will come free stay where they are."""
         feed = self._feeds[0]
         if self._last == 0 or feed.pending or not feed.backlog:
             return False
@@ -242,7 +242,8 @@ class Waves:
 
     def _by_weight(self, positions: npt.NDArray[np.int64]) -> list[int]:
         """The most wanted last."""
-        return positions[np.argsort(self._counts[positions], kind="stable")].tolist()
+        ordered: list[int] = positions[np.argsort(self._counts[positions], kind="stable")].tolist()
+        return ordered
 
     def _way(self, tier: int) -> int:
         return DISK if tier == self._last else BUS

@@ -70,7 +70,7 @@ class SlotShare:
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """How the memory is shared out. Sizes in bytes; `block` in tokens. `experts`: slots
-    for them, where they do not come with the weights.
+    for them, where they do not come with the weights; `rows`: cached ones of tables.
     """
 
     weights: int
@@ -81,6 +81,7 @@ class MemoryPlan:
     states: int
     memory: int
     experts: tuple[SlotShare, ...] = ()
+    rows: int = 0
 
     @property
     def cache_bytes(self) -> int:
@@ -96,6 +97,8 @@ class MemoryPlan:
         lines = [f"weights  {show_bytes(self.weights):>10}"]
         for share in self.experts:
             lines.append(f"experts  {show_bytes(share.total):>10}   {share}")
+        if self.rows:
+            lines.append(f"rows     {show_bytes(self.rows):>10}   of tables that stay on disk")
         lines.append(
             f"pages    {show_bytes(self.pages * self.page_bytes):>10}"
             f"   {self.pages} of {show_bytes(self.page_bytes)} ({self.block} tokens each,"
@@ -106,7 +109,8 @@ class MemoryPlan:
                 f"states   {show_bytes(self.states * self.state_bytes):>10}"
                 f"   {self.states} of {show_bytes(self.state_bytes)}"
             )
-        total = self.weights + self.cache_bytes + sum(share.total for share in self.experts)
+        total = self.weights + self.rows + self.cache_bytes
+        total += sum(share.total for share in self.experts)
         lines.append(f"total    {show_bytes(total):>10}   of {show_bytes(self.memory)}")
         return "\n".join(lines)
 
@@ -122,17 +126,19 @@ def plan_memory(
     batch: int,
     memory: int,
     experts: tuple[SlotShare, ...] = (),
+    rows: int = 0,
 ) -> MemoryPlan:
     """Share `cache_bytes` out to pages and, where the model keeps a state, to states.
 
     `context` (tokens) of one sequence must fit into the pages, a live and a tail
     state of `batch` rows into the states. Beyond that, states get half of the bytes as
     long as the context fits. `memory` is what the process may use. `experts` are slots
-    for those that do not come with the weights. Raises ConfigError.
+    for those that do not come with the weights, `rows` bytes for rows of tables. Raises
+    ConfigError.
     """
     slots = sum(share.total for share in experts)
-    if weights + slots + cache_bytes > memory:
-        raise ConfigError(_beyond_memory(weights, slots, cache_bytes, memory))
+    if weights + rows + slots + cache_bytes > memory:
+        raise ConfigError(_beyond_memory(weights + rows, slots, cache_bytes, memory))
     need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
     least = _ROW_STATES * batch if state_bytes else 0
     states = least
@@ -142,7 +148,7 @@ def plan_memory(
         states = max(least, min(share, spare))
     left = cache_bytes - states * state_bytes
     pages = max(left, 0) // page_bytes if page_bytes else 0
-    plan = MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory, experts)
+    plan = MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory, experts, rows)
     if left < 0 or pages < need:
         raise ConfigError(_too_small(plan, cache_bytes, need, context, batch))
     return plan

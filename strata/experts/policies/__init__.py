@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from strata.experts.policies.frequency import Lfu, TinyLfu
 from strata.experts.policies.recency import LeastStale, Lru
+from strata.experts.policies.reuse import ValueDensity
 from strata.experts.policy import Policy
 
 POLICIES: dict[str, Callable[[int, int], Policy]] = {
-    one.name: one for one in (Lru, Lfu, LeastStale, TinyLfu)
+    one.name: one for one in (ValueDensity, Lru, Lfu, LeastStale, TinyLfu)
 }
+DEFAULT = ValueDensity.name
