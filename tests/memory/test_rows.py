@@ -178,7 +178,7 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erro
     with monkeypatch.context() as patch:
         failing(patch, lambda n: error if n > 3 else 0)
         for _ in range(5):  # the slots that were meant for them are not lost
-            with pytest.raises(StorageError, match=r"\.bin at byte \d+.* the disk well"):
+            with pytest.raises(StorageError, match=r"\.bin cannot be read at byte \d+.* disk well"):
                 cache.fetch(np.arange(0, 6000, 10))
         before = cache.figures
     table.check(cache, known[::10])
@@ -232,10 +232,10 @@ def test_where_direct_reads_are_refused(
     table, dropped, direct = Table(tmp_path, 90, [3000, 3000]), [], set()
     opened, read = os.open, os.preadv
 
-    def open_(path: Any, flags: int) -> int:
+    def open_(path: Any, flags: int, *mode: int) -> int:
         if flags & os.O_DIRECT and where == "open":
             raise OSError(errno.EINVAL, "Invalid argument")
-        fd = opened(path, flags & ~os.O_DIRECT)
+        fd = opened(path, flags & ~os.O_DIRECT, *mode)
         direct.add(fd) if flags & os.O_DIRECT else direct.discard(fd)
         return fd
 
