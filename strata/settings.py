@@ -101,7 +101,7 @@ class Config:
         shown="auto: none on a CPU",
     )
     expert_policy: str = _setting(
-        "lfu",
+        "value-density",
         "which experts keep their slots",
         choices=("value-density", "lfu", "lru", "least-stale", "tinylfu"),
     )

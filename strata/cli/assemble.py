@@ -16,7 +16,7 @@ from strata.cli import experts
 from strata.cli.machine import usable_cores
 from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import parse_size, plan_memory
+from strata.memory.budget import MemoryPlan, SlotShare, parse_size, plan_memory
 from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
@@ -87,9 +87,13 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     if rows:
         most = max(config.prefill_chunk or TIERED_CHUNK, config.mixed_chunk) + config.batch
         rows = model.cache_rows(rows, most)
-    beside = parse_size(config.cache_size, machine) + rows
-    store = experts.open_store(config, file, model, chosen, beside, progress, report)
-    engine = _engine(config, model, context, device, report, store, rows)
+    slots = experts.slots_for(config, model, chosen, parse_size(config.cache_size, machine) + rows)
+    plan = _plan(config, model, context, rows, slots or ())
+    report(str(plan))
+    store = None
+    if slots:
+        store = experts.open_store(config, file, model, chosen, slots, progress, report)
+    engine = _engine(config, model, context, device, plan, store)
     engine.start()
     card, own = fetch.recommended(path, folder), loader.sampling_defaults(file)
     sampling: dict[str, Any] = {**card, **own, **config.sampling}
@@ -115,19 +119,17 @@ def _template(
         return None
 
 
-def _engine(
-    config: Config, model: Any, context: int, device: str, report: Report, store: Any, rows: int
-) -> Any:
-    """The engine on pages and states as planned, not yet started. `store` has the experts, unless
-    they are held with the other weights; `rows` are bytes of caches of table rows.
+def _plan(
+    config: Config, model: Any, context: int, rows: int, slots: tuple[SlotShare, ...]
+) -> MemoryPlan:
+    """How the memory is shared out; experts that get `slots` do not come with the weights. `rows`
+    are bytes of cached rows of tables. ConfigError when something does not fit.
     """
-    from strata.engine.loop import Engine
-    from strata.engine.settings import EngineSettings
     from strata.memory.layout import page_layout, state_layout
 
     memory, machine = model.memory(config.block_size), machine_memory()
-    plan = plan_memory(
-        weights=model.weight_bytes - (model.expert_bytes if store else 0),
+    return plan_memory(
+        weights=model.weight_bytes - (model.expert_bytes if slots else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,
@@ -135,10 +137,23 @@ def _engine(
         context=context,
         batch=config.batch,
         memory=machine,
-        experts=store.slots if store else (),
+        experts=slots,
         rows=rows,
     )
-    report(str(plan))
+
+
+def _engine(
+    config: Config,
+    model: Any,
+    context: int,
+    device: str,
+    plan: MemoryPlan,
+    store: experts.Store | None,
+) -> Any:
+    """The engine on memory as planned, not yet started."""
+    from strata.engine.loop import Engine
+    from strata.engine.settings import EngineSettings
+
     chosen = {one.name: getattr(config, one.name) for one in fields(EngineSettings)}
     chosen["prefill_chunk"] = config.prefill_chunk or (TIERED_CHUNK if store else CHUNK)
     return Engine(

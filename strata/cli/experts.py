@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Report = Callable[[str], None]
+_MEASURE_S = 0.1  # at each depth of reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +46,48 @@ class Store:
                 _log.error("%s", error)
 
 
-def open_store(
-    config: Config,
-    file: ModelFile,
-    model: Any,
-    kernels: Any,
-    cache: int,
-    progress: ProgressSink,
-    report: Report,
-) -> Store | None:
-    """The store of a `model` that is not yet bound; None when its experts are to be held with the
-    other weights, or it has none. `cache` are bytes that pages and states will take. Packs the
-    records on first use. Raises StrataError.
+def slots_for(
+    config: Config, model: Any, kernels: Any, beside: int
+) -> tuple[SlotShare, ...] | None:
+    """Slots for the experts of a `model` that is not yet bound; None when they are to be held with
+    the other weights, or it has none. `beside` are bytes that others will take. ConfigError.
     """
     mixtures = model.mixtures()
     if not mixtures:
         return None
 
     from strata.experts.layout import ExpertLayout
+
+    layout = ExpertLayout.of(_layers(mixtures), kernels)
+    others = model.weight_bytes - model.expert_bytes + beside
+    return _slots(config, layout.sizes().tolist(), others, _top_k(mixtures))
+
+
+def open_store(
+    config: Config,
+    file: ModelFile,
+    model: Any,
+    kernels: Any,
+    slots: tuple[SlotShare, ...],
+    progress: ProgressSink,
+    report: Report,
+) -> Store:
+    """The store of a model that is not yet bound. Packs the records on first use. StrataError."""
     from strata.experts.pack import records_for
 
-    layers = [(number, weights.experts) for number, weights in mixtures]
-    sizes = ExpertLayout.of(layers, kernels).sizes().tolist()
-    top_k = max(weights.top_k for _, weights in mixtures)
-    slots = _slots(config, sizes, model.weight_bytes - model.expert_bytes + cache, top_k)
-    if slots is None:
-        return None
+    mixtures = model.mixtures()
     folder = Path(config.expert_records).expanduser() if config.expert_records else None
-    layout, records = records_for(file, layers, kernels, folder, progress, report)
-    return _stocked(config, file.path.name, layout, records, slots, top_k)
+    layout, records = records_for(file, _layers(mixtures), kernels, folder, progress, report)
+    return _stocked(config, file.path.name, layout, records, slots, _top_k(mixtures))
+
+
+def _layers(mixtures: Any) -> list[tuple[int, Any]]:
+    return [(number, weights.experts) for number, weights in mixtures]
+
+
+def _top_k(mixtures: Any) -> int:
+    most: int = max(weights.top_k for _, weights in mixtures)
+    return most
 
 
 def _stocked(
@@ -103,7 +117,7 @@ def _stocked(
     if config.expert_trace:
         head = TraceHead(name, experts, tuple(place.record for place in layout.places))
         trace = TraceWriter(Path(config.expert_trace).expanduser(), head)
-    rates = records.rates()
+    rates = records.rates(seconds=_MEASURE_S)
     depth = best_depth(rates)
     disk, bus = ThreadCopier(depth, "strata-disk"), bus_copier("cpu")
 

@@ -60,6 +60,8 @@ class Waves:
         self._ahead = ahead
         left = np.arange(len(self._keys))
         for tier, into in enumerate(self._shelf.tiers):
+            if not len(left):
+                return
             keys = self._keys[left]
             into.policy.touch(keys, self._counts[left])
             into.land(into.slot_of[keys].tolist())

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
-from dataclasses import fields
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ import pytest
 
 from strata.cli import assemble
 from strata.engine.outlet import QueueOutlet
-from strata.figures import ExpertUse
+from strata.experts import trace
+from strata.figures import ExpertFigures, ExpertUse
 from strata.settings import Config
 from strata.synth import gguf_file
 from strata.synth.shape import FAMILIES, Shape
-from strata.types import DoneEvent, FailedEvent, Request, Sampling, TokenEvent, silent
+from strata.types import ConfigError, DoneEvent, FailedEvent, Request, Sampling, TokenEvent, silent
 
 SIZES = Shape(
     layers=3, interval=3, hidden=64, heads=4, kv_heads=2, head_dim=32, ffn=64, experts=16, top_k=2,
@@ -71,10 +74,20 @@ class Lab:
                     said.append(tokens)
                     used += end.usage.experts or ExpertUse()
             layers = plant.engine.snapshot().experts
-            assert used == sum((one.use for one in layers), start=ExpertUse()) or not layers
+            assert whole(used) == whole(total(layers))
             return said, used if layers else None
         finally:
             plant.stop()
+
+
+def total(layers: Iterable[ExpertFigures]) -> ExpertUse:
+    return sum((one.use for one in layers), start=ExpertUse())
+
+
+def whole(use: ExpertUse) -> ExpertUse:
+    """With seconds as far as sums of them agree."""
+    bus, disk = round(use.bus_stall_s, 9), round(use.disk_stall_s, 9)
+    return replace(use, bus_stall_s=bus, disk_stall_s=disk)
 
 
 def hear(outlet: QueueOutlet) -> tuple[list[Any], Any]:
@@ -117,3 +130,81 @@ def test_placement_changes_no_bit(
     assert used is not None and used.lookups > 0
     assert used.lookups == used.device + used.bus + used.host + used.disk
     assert used.disk > 0 and used.disk_bytes >= RECORD
+
+
+def test_requests_add_up_to_the_store_with_cancels(lab: Lab) -> None:
+    """Eight clients, of whom every other one leaves in the middle of its answers."""
+    plant = lab.plant(batch=4, expert_ram=f"{10 * RECORD}")
+
+    async def client(number: int) -> None:
+        draw = random.Random(number)
+        for turn in range(3):
+            words = tuple(draw.choices(range(512), k=draw.randint(5, 90)))
+            stream = plant.service.engine.submit(Request(f"{number}-{turn}", words, 12, GREEDY))
+            seen = 0
+            async for _ in stream:
+                seen += 1
+                if number % 2 and seen > turn:
+                    stream.close()
+                    break
+
+    async def everyone() -> None:
+        await asyncio.gather(*(client(number) for number in range(8)))
+
+    try:
+        asyncio.run(everyone())
+        while plant.engine.core.busy:
+            time.sleep(0.01)
+        records, layers = plant.engine.records, plant.engine.snapshot().experts
+    finally:
+        plant.stop()
+    assert len(records) == 24 and any(record.status == "cancelled" for record in records)
+    used = sum((record.experts or ExpertUse() for record in records), start=ExpertUse())
+    assert whole(used) == whole(total(layers)) and used.disk > 0
+    assert [one.layer for one in layers] == [0, 1, 2]
+
+
+def test_a_damaged_record_ends_requests_and_not_the_engine(lab: Lab, tmp_path: Path) -> None:
+    """Until it is mended: the same prompt has its answer then."""
+    records = shutil.copytree(lab.records, tmp_path / "records")
+    plant = lab.plant(expert_ram=f"{8 * RECORD}", expert_records=str(records))
+    whole_file = (records / "experts.bin").read_bytes()
+
+    def write(content: bytes) -> None:
+        with open(records / "experts.bin", "r+b") as file:
+            file.write(content)
+
+    def ask(name: str) -> tuple[list[Any], Any]:
+        outlet = QueueOutlet()
+        plant.engine.submit(Request(name, prompts(1)[0], ANSWER, GREEDY), outlet)
+        return hear(outlet)
+
+    try:
+        write(bytes(len(whole_file)))
+        said, end = ask("early")
+        assert said == [] and isinstance(end, FailedEvent)
+        assert end.status == 503 and "checksum is wrong" in end.message
+        write(whole_file)
+        said, end = ask("late")
+        assert len(said) == ANSWER and isinstance(end, DoneEvent)
+        failed, done = reversed(plant.engine.records)
+        assert whole((failed.experts or ExpertUse()) + (done.experts or ExpertUse())) == whole(
+            total(plant.engine.snapshot().experts)
+        )
+    finally:
+        plant.stop()
+
+
+def test_a_profile_and_a_trace_are_left_behind(lab: Lab, tmp_path: Path) -> None:
+    files = {"expert_profile": str(tmp_path / "p"), "expert_trace": str(tmp_path / "t")}
+    for _ in range(2):  # the second run reads what the first one wrote
+        _, used = lab.answers(4, cached=False, expert_ram=f"{10 * RECORD}", **files)
+    recorded = trace.read(tmp_path / "t")
+    assert used is not None and (recorded.head.places, recorded.head.experts) == (3, 16)
+    assert sum(int(one.counts.sum()) for one in recorded.lookups) == used.lookups
+    assert (tmp_path / "p").stat().st_size > 3 * 16 * 8
+
+
+def test_too_few_slots_are_refused_with_what_to_do(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match=r"set --expert-ram to at least 1MiB \(all experts"):
+        lab.plant(expert_ram=f"{RECORD}")
