@@ -131,10 +131,11 @@ def test_value_density_finds_that_experts_stay() -> None:
 
 
 def test_value_density_counts_a_prompt_by_its_tokens() -> None:
-    policy = ValueDensity(1, 3)
-    for _ in range(50):
-        policy.touch(ids([0]), np.ones(1, np.int32))
-    policy.touch(ids([1, 2]), np.array([900, 100], np.int32))
+    policy, random = ValueDensity(1, 3), np.random.default_rng(0)
+    for _ in range(500):
+        policy.touch(ids([random.choice(3, p=(0.8, 0.1, 0.1))]), np.ones(1, np.int32))
+    assert policy.victims(ids([0, 1, 2]), 3).tolist()[-1] == 0
+    policy.touch(ids([1, 2]), np.array([9000, 1000], np.int32))
     assert policy.victims(ids([0, 1, 2]), 3).tolist() == [0, 2, 1]
 
 
