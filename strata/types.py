@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from strata.figures import ExpertUse
+
 IntArray = npt.NDArray[np.int32]
 
 
@@ -91,7 +93,9 @@ class Logprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one request cost, measured. Times in seconds, counts in tokens."""
+    """What one request cost, measured. Times in seconds, counts in tokens; `experts` None where
+    no store has them.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -100,6 +104,7 @@ class Usage:
     prefill_s: float
     decode_s: float
     first_token_s: float | None
+    experts: ExpertUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +244,10 @@ class ModelError(StrataError):
 
 class ConfigError(StrataError):
     """A setting has no meaning or does not fit the machine."""
+
+
+class StorageError(StrataError):
+    """A file of ours on a disk cannot be written, or read as it was written."""
 
 
 class RequestError(StrataError):

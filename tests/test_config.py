@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strata.config import (
-    Config,
-    cache_folder,
-    config_folder,
-    is_loopback,
-    load,
-)
+from strata.config import cache_folder, config_folder, is_loopback, load
+from strata.settings import Config
 from strata.types import ConfigError
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from strata.config import Config, flag_name, show
+from strata.config import flag_name, show
+from strata.settings import Config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "strata"
 LEVELS = [
-    {"types", "figures"},
+    {"figures"},
+    {"types", "settings"},
     {"config", "files"},
     {"memory", "kernels", "text"},
     {"cache", "experts", "synth"},
@@ -25,7 +26,7 @@ LEVELS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 LONGEST = 400
-TOTAL = 17_000
+TOTAL = 19_000
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
@@ -111,7 +112,8 @@ def test_the_environment_is_read_in_one_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["types", "figures", "config", "files", "text", "cache", "synth", "server"]
+    "package",
+    ["types", "figures", "settings", "config", "files", "text", "cache", "synth", "server"],
 )
 def test_these_import_without_torch(package: str) -> None:
     """In a fresh interpreter where torch cannot be imported, every module of the package loads."""

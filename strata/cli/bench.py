@@ -19,7 +19,8 @@ import strata
 from strata.cli import assemble, flags
 from strata.cli.serve import set_up_log
 from strata.cli.terminal import Progress
-from strata.config import Config, Resolved, model_folder
+from strata.config import Resolved, model_folder
+from strata.settings import Config
 from strata.types import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def run(chosen: argparse.Namespace) -> int:
             phases += measure(plant.engine, load, count, chosen.seed, progress)
     finally:
         progress.close()
-        plant.engine.stop()
+        plant.stop()
     document = _document(config, plant.service.model.id, facts, phases)
     if chosen.json is not None:
         _write(chosen.json, document)

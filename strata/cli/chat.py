@@ -18,7 +18,8 @@ from strata.cli import assemble, flags
 from strata.cli.conversation import Conversation, Link
 from strata.cli.serve import set_up_log
 from strata.cli.terminal import Progress
-from strata.config import Config, model_folder
+from strata.config import model_folder
+from strata.settings import Config
 from strata.types import ConfigError, StrataError
 
 ABOUT = "talk to a running server, or to a model loaded for it"
@@ -87,7 +88,7 @@ def _own_server(config: Config) -> Iterator[Link]:
         finally:
             server.should_exit = True
             thread.join()
-            plant.engine.stop()
+            plant.stop()
 
 
 def talk(conversation: Conversation) -> None:

@@ -12,7 +12,8 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from strata.config import Config, Resolved, environment, flag_name, load, show
+from strata.config import Resolved, environment, flag_name, load, show
+from strata.settings import Config
 
 EPILOG = """\
 Every setting can also come from the environment (--ctx-size is STRATA_CTX_SIZE; several values

@@ -67,6 +67,14 @@ class EventStream:
             self._over = True
         return event
 
+    async def stop(self) -> DoneEvent | FailedEvent:
+        """End the request, whose text is complete; its last event."""
+        self._engine.cancel(self._request_id, Finish.STOP)
+        while not isinstance(event := await self._mailbox.get(), DoneEvent | FailedEvent):
+            pass
+        self._over = True
+        return event
+
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
         """End the request unless it has ended; `finish` STOP: its text is complete."""
         if not self._over:

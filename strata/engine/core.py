@@ -26,7 +26,15 @@ from strata.engine.scheduler import Grant, Scheduler
 from strata.engine.sequence import Sequence, Status
 from strata.engine.settings import EngineSettings
 from strata.engine.stats import Counters, Journal
-from strata.types import Capture, DoneEvent, Event, FailedEvent, Finish, TokenEvent
+from strata.types import (
+    Capture,
+    DoneEvent,
+    Event,
+    FailedEvent,
+    Finish,
+    StorageError,
+    TokenEvent,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +124,10 @@ class Core:
         reading = sum(grant.count for grant in grants) - decoding
         try:
             rows, logits, captured = self._run(grants)
+        except StorageError as error:
+            _log.error("a step of %d rows failed: %s", len(grants), error)
+            told.extend(self._fail(g.sequence, str(error), 503, keep=False) for g in grants)
+            return told
         except Exception as error:  # whatever the model raises, others must be served
             _log.exception("a step of %d rows failed", len(grants))
             message = f"computing this answer failed ({type(error).__name__})"
@@ -142,7 +154,11 @@ class Core:
             block=self.runner.block,
             captures=tuple(capture for row in rows for capture in row.captures),
         )
-        return rows, *self.runner.run(plan)
+        try:
+            return rows, *self.runner.run(plan)
+        finally:  # a failed step has moved experts too
+            for row, use in zip(rows, self.runner.tally(), strict=False):
+                row.grant.sequence.served(use)
 
     def _settle(self, rows: list[Row], logits: Logits, captured: frozenset[Capture]) -> list[Told]:
         """Choose, commit and tell, once the step's bytes exist."""

@@ -27,6 +27,7 @@ from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
 from strata.engine.stats import snapshot
 from strata.figures import Freed, Record, Snapshot
+from strata.models.decoder import Experts
 from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RequestError
 
 _log = logging.getLogger(__name__)
@@ -61,12 +62,16 @@ class Engine:
         device: str = "cpu",
         context: int | None = None,
         clocks: Clocks | None = None,
+        experts: Experts | None = None,
     ) -> None:
         """`pages` of `block` tokens and, where the model keeps states, `states` of them.
 
         `context` bounds prompt and answer together, in tokens; None is the model's own.
+        `experts` has those of the model's mixtures, unless they are held with the weights.
         """
-        runner = Runner(model, pages=pages, states=states, block=block, device=device)
+        runner = Runner(
+            model, pages=pages, states=states, block=block, device=device, experts=experts
+        )
         cache = PrefixCache(
             pages,
             block,
@@ -155,7 +160,9 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Counters of this moment, at most a step old."""
-        return snapshot(self.ready, self.core.scheduler, self.core.cache, self.core.counters)
+        core = self.core
+        figures, rows = core.runner.figures(), core.runner.model.rows()
+        return snapshot(self.ready, core.scheduler, core.cache, core.counters, figures, rows)
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -6,15 +6,17 @@ else touches their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from strata.figures import ExpertFigures, ExpertUse, RowFigures
 from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
+from strata.models.decoder import Experts
 from strata.types import Capture, Copy, ForwardPlan, LayerMemory, PageCopy
 
 Logits = npt.NDArray[np.float32]
@@ -29,8 +31,15 @@ class Model(Protocol):
     def memory(self, block: int) -> tuple[LayerMemory, ...]:
         """What each layer remembers per block of `block` tokens, and per sequence."""
 
-    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
-        """Work on these arenas from now on; their bytes do not move."""
+    def bind(
+        self, pages: SlotArena, states: SlotArena | None, block: int, experts: Experts | None
+    ) -> None:
+        """Work on these arenas from now on; their bytes do not move. `experts` has those of
+        mixtures, where they do not come with the weights.
+        """
+
+    def rows(self) -> RowFigures | None:
+        """Of tables that it reads by the row from its file; None without one. From any thread."""
 
     def forward(self, plan: ForwardPlan) -> StepResult:
         """Run one step: logits of the tokens in `plan.sample`, and the captures written."""
@@ -40,7 +49,14 @@ class Runner:
     """Runs plans and copies on one model. Used by the engine thread only."""
 
     def __init__(
-        self, model: Model, *, pages: int, states: int, block: int, device: str = "cpu"
+        self,
+        model: Model,
+        *,
+        pages: int,
+        states: int,
+        block: int,
+        device: str = "cpu",
+        experts: Experts | None = None,
     ) -> None:
         """`states` is ignored when no layer keeps a state per sequence."""
         memory = model.memory(block)
@@ -49,16 +65,29 @@ class Runner:
         self.block = block
         self.pages = SlotArena(pages, page_bytes, device)
         self.states = SlotArena(states, state_bytes, device) if state_bytes else None
-        model.bind(self.pages, self.states, block)
+        self._experts = experts
+        model.bind(self.pages, self.states, block, experts)
 
     def run(self, plan: ForwardPlan) -> tuple[Logits, frozenset[Capture]]:
         """One step. Logits float32 [m, vocab] on the host, valid until the next call, and those
         of the plan's captures that were really written.
         """
+        if self._experts is not None:
+            self._experts.begin(plan.row_starts)
         result = self.model.forward(plan)
         assert result.logits.shape[0] == plan.sample.shape[0]
         array: Logits = result.logits.detach().cpu().numpy()
         return array, frozenset(result.captured)
+
+    def tally(self) -> Sequence[ExpertUse]:
+        """Where the last step's experts came from, row by row, even when it failed; nothing
+        without a store.
+        """
+        return () if self._experts is None else self._experts.tally()
+
+    def figures(self) -> tuple[ExpertFigures, ...]:
+        """Of the store's experts, for each mixture. From any thread."""
+        return () if self._experts is None else tuple(self._experts.figures())
 
     def copy(self, copies: Iterable[Copy]) -> None:
         """Carry copies out, at once and in order.

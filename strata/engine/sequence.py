@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strata.engine.sampler import Chooser
+from strata.figures import ExpertUse
 from strata.types import Logprob, Request, Usage
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Sequence:
         "cached_tokens",
         "chooser",
         "computed_len",
+        "experts",
         "lease",
         "order",
         "outlet",
@@ -86,6 +88,7 @@ class Sequence:
         self.planned_len = 0
         self.cached_tokens: int | None = None
         self.read_tokens = 0
+        self.experts: ExpertUse | None = None  # of all its rows so far, where a store has them
         self.times = Timeline(arrived)
         self.chooser = Chooser(request.sampling, seed, request.tokens, request.stop_token_ids)
         scored = request.sampling.prompt_logprobs is not None
@@ -184,6 +187,10 @@ class Sequence:
         self.status = status
         self.computed_len = self.planned_len = 0
 
+    def served(self, use: ExpertUse) -> None:
+        """Add what a row of it took of the experts."""
+        self.experts = use if self.experts is None else self.experts + use
+
     def usage(self, now: float) -> Usage:
         """What it cost until `now`, measured."""
         times = self.times
@@ -198,4 +205,5 @@ class Sequence:
             prefill_s=max(0.0, read - begun),
             decode_s=max(0.0, last - read),
             first_token_s=None if times.first is None else times.first - times.arrived,
+            experts=self.experts,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from strata.cache.prefix import PrefixCache
 from strata.engine.scheduler import Scheduler
 from strata.engine.sequence import Sequence
-from strata.figures import Record, Snapshot
+from strata.figures import ExpertFigures, Record, RowFigures, Snapshot
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
@@ -42,7 +42,14 @@ class Counters:
     requests: dict[str, int] = field(default_factory=lambda: {f.value: 0 for f in Finish})
 
 
-def snapshot(ready: bool, scheduler: Scheduler, cache: PrefixCache, counters: Counters) -> Snapshot:
+def snapshot(
+    ready: bool,
+    scheduler: Scheduler,
+    cache: PrefixCache,
+    counters: Counters,
+    experts: tuple[ExpertFigures, ...],
+    rows: RowFigures | None,
+) -> Snapshot:
     """Everything countable at one moment. Safe from any thread: it reads plain numbers."""
     cached = cache.stats()
     return Snapshot(
@@ -73,6 +80,8 @@ def snapshot(ready: bool, scheduler: Scheduler, cache: PrefixCache, counters: Co
         preemptions=scheduler.preemptions,
         evicted_pages=cached.evicted_pages,
         evicted_states=cached.evicted_states,
+        experts=experts,
+        rows=rows,
     )
 
 
@@ -104,6 +113,7 @@ class Journal:
             first_token_s=usage.first_token_s,
             queue_s=usage.queue_s,
             duration_s=now - times.arrived,
+            experts=usage.experts,
         )
         self.records = (record, *self.records[: _KEPT_RECORDS - 1])
         if times.admitted is not None:

@@ -1,4 +1,4 @@
-"""The native extension (cpu/linear_module.cpp, cpu/ops_module.cpp). Addresses are integers."""
+"""The native extension (cpu/linear_module, ops_module, moe_module). Addresses are integers."""
 
 from collections.abc import Sequence
 
@@ -28,8 +28,23 @@ class Linear:
     @property
     def k(self) -> int: ...
 
-class ExpertMatrix:
-    def __init__(self, first: Linear, stride: int) -> None: ...
+class ExpertForm:
+    def __init__(
+        self, formats: Sequence[int], ffn: int, hidden: int, offsets: Sequence[int]
+    ) -> None: ...
+
+class MixtureWeights:
+    def __init__(
+        self,
+        port: Port,
+        router: Linear,
+        top_k: int,
+        normalise: bool,
+        form: ExpertForm,
+        shared: ExpertForm | None,
+        shared_place: int,
+        shared_gate: Linear | None,
+    ) -> None: ...
 
 class Indexer:
     def __init__(
@@ -46,6 +61,10 @@ class Indexer:
     ) -> None: ...
 
 class Op: ...
+
+class Ngram(Op):
+    def rows(self, tokens: Ints, row_starts: Ints, state_slots: Ints, rows: int) -> None: ...
+    def set_slots(self, slots: int) -> None: ...
 
 class Port:
     def __init__(self, norm: int, eps: float, hidden: int, streams: int) -> None: ...
@@ -65,8 +84,21 @@ class Program:
         captures: Ints,
         sample: Ints,
         logits: int,
-    ) -> Sequence[bool]:
-        """captures int32 [c, 3]: row, offset, slot. For each, whether every op wrote it."""
+    ) -> int:
+        """captures int32 [c, 3]: row, offset, slot. Returns the number of the op that the step
+        stopped at, or that of all ops.
+        """
+
+    def resume(self) -> int: ...
+    def written(self) -> Sequence[bool]:
+        """For each capture, whether every op wrote it."""
+
+class TieredMoe(Op):
+    def keep(self, chosen: int, guess: int) -> None: ...
+    def feed(
+        self, program: Program, arena: int, stride: int, experts: Ints, slots: Ints
+    ) -> None: ...
+    def whole(self) -> bool: ...
 
 def embed(format: int, table: int, rows: int, hidden: int, streams: int) -> Op: ...
 def attention(
@@ -102,6 +134,7 @@ def ngram(
     formats: Sequence[int],
     parts: Sequence[int],
     firsts: Sequence[int],
+    fetched: int,
     columns: int,
     multipliers: Sequence[int],
     sizes: Sequence[int],
@@ -116,15 +149,10 @@ def ngram(
     dilation: int,
     fields: Sequence[int],
     slot_elements: Sequence[int],
-) -> Op: ...
-def moe(
-    port: Port,
-    router: Linear,
-    top_k: int,
-    normalise: bool,
-    experts: Sequence[ExpertMatrix],
-    shared: Sequence[ExpertMatrix],
-    shared_gate: Linear | None,
-) -> Op: ...
+) -> Ngram: ...
+def moe(weights: MixtureWeights, places: Sequence[int]) -> Op: ...
+def tiered_moe(
+    weights: MixtureWeights, places: int, ahead: Linear | None, ahead_places: int
+) -> TieredMoe: ...
 def head(port: Port, weight: Linear) -> Op: ...
 def program(ops: Sequence[Op], threads: int) -> Program: ...

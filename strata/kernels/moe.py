@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from strata.kernels.quant import QTensor, dequantise
+from strata.kernels.quant import Format, QTensor, dequantise
 from strata.kernels.residual import Residual
 from strata.types import IntArray
 
@@ -36,6 +37,11 @@ class Expert:
     def __post_init__(self) -> None:
         assert (self.gate.rows, self.gate.cols) == (self.up.rows, self.up.cols)
         assert (self.down.rows, self.down.cols) == (self.gate.cols, self.gate.rows)
+
+    @property
+    def matrices(self) -> tuple[QTensor, QTensor, QTensor]:
+        """gate, up, down."""
+        return self.gate, self.up, self.down
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +77,17 @@ class ExpertForm:
     offsets: tuple[int, int, int]
     nbytes: int
 
+    @classmethod
+    def of(cls, expert: Expert, sizes: Sequence[int]) -> ExpertForm:
+        """The form of an expert whose gate, up and down take `sizes` bytes, each from a multiple
+        of 64 on.
+        """
+        ends = list(accumulate(-(-size // 64) * 64 for size in sizes))
+        gate, up, down = (int(q.format) for q in expert.matrices)
+        return cls(
+            (gate, up, down), expert.gate.rows, expert.gate.cols, (0, ends[0], ends[1]), ends[2]
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertWave:
@@ -87,6 +104,7 @@ class ExpertSource(Protocol):
     `arenas` are uint8 [slots, bytes], an expert at the beginning of its slot; they do not move.
     `places` int64 [experts] holds the address of each expert that lies in an arena, else 0. An
     address stays good until the next call of any layer's source, except during a wave (below).
+    `chosen` and `ahead` are the caller's memory, used again in the next step.
     """
 
     form: ExpertForm
@@ -95,7 +113,8 @@ class ExpertSource(Protocol):
 
     def waves(self, chosen: IntArray, ahead: IntArray | None) -> Iterator[ExpertWave]:
         """Every expert in `chosen` [tokens, top_k] once. A wave's slots hold until the next wave
-        is asked for. `ahead` [tokens, k] is a guess of what the next layer will choose.
+        is asked for. The first one may be empty: what needs no routed expert is computed then.
+        `ahead` [tokens, k] is a guess of what the next layer will choose.
         Raises StrataError when an expert cannot be had.
         """
 
@@ -126,6 +145,26 @@ def moe(h: Tensor, w: MoeWeights, router: Tensor) -> Tensor:
     for number in sorted(set(chosen.flatten().tolist())):
         token, place = torch.where(chosen == number)
         parts[token, place] = feed(h[token], w.experts[number])
+    return combine(h, w, weights, parts)
+
+
+def tiered_moe(
+    h: Tensor, w: MoeWeights, router: Tensor, source: ExpertSource, ahead: Tensor | None
+) -> Tensor:
+    """The same with the experts that `source` brings. ahead: the next mixture's router."""
+    chosen, weights = route(h, router, w.top_k, w.normalise)
+    guess = None if ahead is None else route(h, ahead, w.top_k, False)[0].int().numpy()
+    parts = torch.full((*chosen.shape, h.shape[1]), torch.nan)
+    for wave in source.waves(chosen.int().numpy(), guess):
+        for number, slot in zip(wave.experts.tolist(), wave.slots.tolist(), strict=True):
+            token, place = torch.where(chosen == number)
+            expert = unpacked(source.arenas[wave.arena][slot], source.form)
+            parts[token, place] = feed(h[token], expert)
+    return combine(h, w, weights, parts)
+
+
+def combine(h: Tensor, w: MoeWeights, weights: Tensor, parts: Tensor) -> Tensor:
+    """The layer's output, from `parts` [n, top_k, hidden], the chosen experts' outputs."""
     y = torch.zeros_like(h)
     for k in range(w.top_k):
         y += weights[:, k, None] * parts[:, k]
@@ -139,5 +178,21 @@ def moe(h: Tensor, w: MoeWeights, router: Tensor) -> Tensor:
 
 def feed(h: Tensor, expert: Expert) -> Tensor:
     """One expert's output for h [n, hidden]."""
-    gate, up, down = map(dequantise, (expert.gate, expert.up, expert.down))
+    gate, up, down = map(dequantise, expert.matrices)
     return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
+
+def plain_form(expert: Expert) -> ExpertForm:
+    """The form of an expert whose matrices lie as they are in the model's file."""
+    return ExpertForm.of(expert, [q.data.numel() for q in expert.matrices])
+
+
+def unpacked(record: Tensor, form: ExpertForm) -> Expert:
+    """The expert in a run of bytes of a `plain_form`; views of it."""
+    shapes = ((form.ffn, form.hidden), (form.ffn, form.hidden), (form.hidden, form.ffn))
+    matrices = []
+    for number, (rows, cols), at in zip(form.formats, shapes, form.offsets, strict=True):
+        kind = Format(number)
+        nbytes = rows * (cols // kind.block) * kind.block_bytes
+        matrices.append(QTensor(record[at : at + nbytes], kind, rows, cols))
+    return Expert(*matrices)

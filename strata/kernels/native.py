@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
 from strata.kernels import native_indexer, native_moe, native_states
@@ -21,7 +22,8 @@ from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
 from strata.kernels.mlp import MlpWeights
-from strata.kernels.moe import MoeWeights
+from strata.kernels.moe import Expert, ExpertForm, ExpertSource, MoeWeights, NextMixture
+from strata.kernels.native_moe import TieredOp
 from strata.kernels.native_pack import NativeOp, Packer, address, check_heads, vector
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.program import Fields, Op, StepResult
@@ -30,26 +32,33 @@ from strata.types import ConfigError, ForwardPlan
 
 
 class NativeProgram:
-    """One native call per step, without the GIL."""
+    """A step without the GIL: one native call, and more where a mixture needs experts."""
 
     def __init__(self, ops: Sequence[NativeOp], threads: int) -> None:
         assert len({op.width for op in ops}) == 1, "ops of different models"
         self._ops = list(ops)  # keeps what they hold alive
         self._vocab = ops[-1].vocab
+        self._before = [op.before for op in ops if op.before is not None]
         # Kept, as fresh memory would cost the system a page fault for every 4 KiB of each step.
         self._logits = torch.empty((0, self._vocab), dtype=torch.float32)
-        self._program = _cpu.program([part for op in ops for part in op.ops], threads)
+        parts = [part for op in ops for part in op.ops]
+        self._program = _cpu.program(parts, threads)
+        self._tiered = [(parts.index(op.ops[-1]), op) for op in ops if isinstance(op, TieredOp)]
 
     def run(self, plan: ForwardPlan) -> StepResult:
-        """One step."""
+        """One step. Raises what an expert source raises; the next step is not affected."""
+        for before in self._before:
+            before(plan)
         captures = np.array(
             [(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32
         ).reshape(-1, 3)
-        rows = plan.sample.shape[0]
+        rows, tokens = plan.sample.shape[0], plan.tokens.shape[0]
         if rows > len(self._logits):
             self._logits = torch.empty((rows, self._vocab), dtype=torch.float32)
         logits = self._logits[:rows]
-        written = self._program.run(
+        for _, op in self._tiered:
+            op.waves.reserve(tokens)
+        at = self._program.run(
             plan.tokens,
             plan.positions,
             plan.row_starts,
@@ -60,6 +69,13 @@ class NativeProgram:
             plan.sample,
             logits.data_ptr(),
         )
+        for place, op in self._tiered:
+            if place < at:  # it went on by itself
+                op.waves.served(tokens)
+            else:
+                op.waves.feed(self._program, tokens)
+                at = self._program.resume()
+        written = self._program.written()
         done = [capture for capture, whole in zip(plan.captures, written, strict=True) if whole]
         return StepResult(logits, tuple(done))
 
@@ -81,6 +97,7 @@ class NativeKernels:
         self._isa = chosen
         self._threads = threads
         self._pack = Packer(chosen)
+        self.packing = self._pack.layout
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
         """Token embeddings, read from the file's own bytes."""
@@ -144,6 +161,20 @@ class NativeKernels:
     def moe(self, weights: MoeWeights) -> NativeOp:
         """The mixture of experts of one layer."""
         return native_moe.moe(self._pack, weights)
+
+    def expert_form(self, expert: Expert) -> ExpertForm:
+        """The packed matrices one after the other."""
+        return native_moe.expert_form(self._pack, expert)
+
+    def pack_expert(self, expert: Expert, record: Tensor) -> None:
+        """Packs an expert into `record`, uint8 [form.nbytes], aligned to 64 bytes."""
+        native_moe.pack_expert(self._pack, expert, record)
+
+    def tiered_moe(
+        self, weights: MoeWeights, source: ExpertSource, ahead: NextMixture | None = None
+    ) -> TieredOp:
+        """The mixture of one layer, its experts where they lie or in waves. For one program."""
+        return native_moe.tiered_moe(self._pack, weights, source, ahead)
 
     def head(self, weights: HeadWeights) -> NativeOp:
         """Logits of the sampled tokens."""

@@ -7,6 +7,7 @@ NativeOp keeps alive what it holds. Knows no layer.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it share
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
-from strata.types import ModelError
+from strata.types import ForwardPlan, ModelError
 
 _HUGE = 2 << 20
 _CHUNK = 32 << 20
@@ -53,12 +54,15 @@ def _mapped(nbytes: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeOp:
-    """Native ops that run one after the other, and the tensors whose addresses they hold."""
+    """Native ops that run one after the other, and the tensors whose addresses they hold. `before`
+    is called with each step's plan before any op of it runs.
+    """
 
     ops: tuple[_cpu.Op, ...]
     width: int
     owned: tuple[object, ...]
     vocab: int = 0  # of a head
+    before: Callable[[ForwardPlan], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +85,7 @@ class Packer:
     def __init__(self, isa: str) -> None:
         self._isa = isa
         self._memory = PackedMemory()
+        self._early: tuple[QTensor, _cpu.Linear] | None = None
         self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
 
     def take(self, nbytes: int) -> Tensor:
@@ -88,16 +93,40 @@ class Packer:
         _cpu.use_isa(self._isa)
         return self._memory.take(nbytes)
 
+    @property
+    def layout(self) -> str:
+        """Names how matrices are packed. The number changes whenever cpu/pack.cpp's result does."""
+        return f"native {self._isa} 1"
+
+    def nbytes(self, q: QTensor) -> int:
+        """Of the packed matrix, a multiple of 64."""
+        _cpu.use_isa(self._isa)
+        return _cpu.packed_bytes(int(q.format), q.rows, q.cols)
+
+    def write(self, q: QTensor, place: int) -> None:
+        """Packs a matrix into the memory at this address, a multiple of 64."""
+        _cpu.use_isa(self._isa)
+        assert place % 64 == 0
+        data = q.data.contiguous()
+        _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, place)
+
     def linear(self, q: QTensor, bias: Tensor | None = None) -> _cpu.Linear:
         """Packs a matrix; the result keeps its bytes alive."""
-        _cpu.use_isa(self._isa)
-        tiles = self._memory.take(_cpu.packed_bytes(int(q.format), q.rows, q.cols))
-        data = q.data.contiguous()
-        _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, tiles.data_ptr())
+        if self._early is not None and self._early[0] is q and bias is None:
+            (_, linear), self._early = self._early, None
+            return linear
+        tiles = self.take(self.nbytes(q))
+        self.write(q, tiles.data_ptr())
         own = vector(bias)
         return _cpu.Linear(
             int(q.format), q.rows, q.cols, tiles.data_ptr(), address(own), (tiles, own)
         )
+
+    def early(self, q: QTensor) -> _cpu.Linear:
+        """Packs a matrix that is soon asked for again, which then gets the same."""
+        linear = self.linear(q)
+        self._early = (q, linear)
+        return linear
 
     def rope(self, spec: RopeSpec) -> _cpu.Rope:
         """The table of positions, one for all layers that turn alike."""

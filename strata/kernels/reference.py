@@ -17,7 +17,16 @@ from strata.kernels.attention import AttentionWeights, PagedStep, Projections, a
 from strata.kernels.delta import DeltaMatrices, DeltaWeights, delta
 from strata.kernels.head import HeadWeights, embed, head
 from strata.kernels.mlp import MlpWeights, mlp
-from strata.kernels.moe import MoeWeights, moe
+from strata.kernels.moe import (
+    Expert,
+    ExpertForm,
+    ExpertSource,
+    MoeWeights,
+    NextMixture,
+    moe,
+    plain_form,
+    tiered_moe,
+)
 from strata.kernels.ngram import NgramWeights, ngram
 from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor, dequantise
@@ -78,6 +87,7 @@ class ReferenceKernels:
 
     name = "reference"
     kv_dtype = "float32"
+    packing = "plain"
 
     def embed(self, table: QTensor, streams: int = 1) -> ReferenceOp:
         """Token embeddings."""
@@ -109,6 +119,26 @@ class ReferenceKernels:
         """The mixture of experts of one layer; experts stay quantised until they are needed."""
         router = dequantise(weights.router)
         return _sublayer(weights.residual, lambda h, step: moe(h, weights, router))
+
+    def expert_form(self, expert: Expert) -> ExpertForm:
+        """The matrices one after the other, as they are in the file."""
+        return plain_form(expert)
+
+    def pack_expert(self, expert: Expert, record: Tensor) -> None:
+        """Copies the matrices into `record`, uint8 [form.nbytes]."""
+        record.zero_()
+        for q, at in zip(expert.matrices, plain_form(expert).offsets, strict=True):
+            record[at : at + q.data.numel()] = q.data
+
+    def tiered_moe(
+        self, weights: MoeWeights, source: ExpertSource, ahead: NextMixture | None = None
+    ) -> ReferenceOp:
+        """The mixture of one layer, its experts in waves."""
+        router = dequantise(weights.router)
+        guess = None if ahead is None else dequantise(ahead.router)
+        return _sublayer(
+            weights.residual, lambda h, step: tiered_moe(h, weights, router, source, guess)
+        )
 
     def ngram(self, weights: NgramWeights, state: Fields) -> ReferenceOp:
         """Hashed n-gram embeddings."""

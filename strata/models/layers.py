@@ -8,9 +8,9 @@ operation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from strata.kernels.moe import MoeWeights
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
+from strata.memory.row_reader import TablePart
+from strata.memory.rows import RowCache
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
 from strata.models.weights import Weights, reordered
@@ -32,15 +34,32 @@ from strata.types import LayerMemory, MemoryField, ModelError
 # --------------------------------------------------------------- sublayers
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where a sublayer's operation stands: views of its fields of pages (`block` tokens) and of
+    states, name -> [slots, *shape], and what makes an operation of a mixture that stands here.
+    """
+
+    page: Fields
+    state: Fields
+    block: int
+    mixture: Callable[[MoeWeights], Op]
+
+
 class Sublayer(Protocol):
     """One operation of a layer with what it remembers."""
+
+    @property
+    def mixture(self) -> MoeWeights | None:
+        """Its mixture of experts, if it is one."""
+        ...
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Fields of a page (`block` tokens) and of a sequence's state."""
         ...
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
-        """The operation, bound to views of those fields: name -> [slots, *shape]."""
+    def op(self, kernels: Kernels, place: Place) -> Op:
+        """The operation, bound to its place."""
         ...
 
 
@@ -52,6 +71,7 @@ class Attention:
     """Attention over earlier tokens. Remembers keys and values, and an indexer's keys."""
 
     weights: AttentionWeights
+    mixture: ClassVar[None] = None
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Keys and values [kv_heads, block, head_dim], index keys; nothing per sequence.
@@ -70,9 +90,9 @@ class Attention:
             page.append(MemoryField("index_keys", (blocks, dim), "float32"))
         return LayerMemory(page=tuple(page))
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+    def op(self, kernels: Kernels, place: Place) -> Op:
         """Attention over the pages."""
-        return kernels.attention(self.weights, page, block)
+        return kernels.attention(self.weights, place.page, place.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,7 @@ class Delta:
     """Gated DeltaNet. Remembers a convolution window and one matrix per head and sequence."""
 
     weights: DeltaWeights
+    mixture: ClassVar[None] = None
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Nothing per token."""
@@ -88,9 +109,9 @@ class Delta:
         state = MemoryField("state", (w.v_heads, w.dim, w.dim), "float32")
         return LayerMemory(state=(conv, state))
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+    def op(self, kernels: Kernels, place: Place) -> Op:
         """The delta rule over the states."""
-        return kernels.delta(self.weights, state)
+        return kernels.delta(self.weights, place.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +119,13 @@ class Mlp:
     """The gated feed-forward. Remembers nothing."""
 
     weights: MlpWeights
+    mixture: ClassVar[None] = None
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Nothing."""
         return LayerMemory()
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+    def op(self, kernels: Kernels, place: Place) -> Op:
         """The feed-forward."""
         return kernels.mlp(self.weights)
 
@@ -114,20 +136,40 @@ class Moe:
 
     weights: MoeWeights
 
+    @property
+    def mixture(self) -> MoeWeights:
+        """The weights."""
+        return self.weights
+
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Nothing."""
         return LayerMemory()
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+    def op(self, kernels: Kernels, place: Place) -> Op:
         """The mixture."""
-        return kernels.moe(self.weights)
+        return place.mixture(self.weights)
 
 
 @dataclass(frozen=True, slots=True)
 class Ngram:
-    """Hashed n-gram embeddings. Remembers the last tokens and a convolution window."""
+    """Hashed n-gram embeddings. Remembers the last tokens and a convolution window. `parts` say
+    where the table lies.
+    """
 
     weights: NgramWeights
+    parts: tuple[TablePart, ...]
+    mixture: ClassVar[None] = None
+
+    def cached(self, nbytes: int, tokens: int) -> tuple[Ngram, RowCache]:
+        """The same with its rows from a cache of `nbytes`, for steps of up to `tokens`. Raises
+        ModelError for a table of several formats, ConfigError, StorageError.
+        """
+        w, first = self.weights, self.weights.table[0]
+        if len({part.format for part in w.table}) > 1:
+            raise ModelError("the n-gram table has parts in several formats: set --ngram-cache 0")
+        at_once = tokens * len(w.sizes)
+        cache = RowCache(self.parts, first.row_bytes, nbytes=nbytes, at_once=at_once)
+        return replace(self, weights=replace(w, source=cache)), cache
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Nothing per token."""
@@ -135,9 +177,9 @@ class Ngram:
         history = MemoryField("history", (w.history,), "int32")
         return LayerMemory(state=(history, MemoryField("conv", (w.window, w.width), "float32")))
 
-    def op(self, kernels: Kernels, page: Fields, state: Fields, block: int) -> Op:
+    def op(self, kernels: Kernels, place: Place) -> Op:
         """The embeddings over the states."""
-        return kernels.ngram(self.weights, state)
+        return kernels.ngram(self.weights, place.state)
 
 
 # ---------------------------------------------------------------- builders

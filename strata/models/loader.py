@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from strata.figures import RowFigures
 from strata.files import ModelFile
 from strata.kernels import Kernels, StepResult
+from strata.kernels.moe import MoeWeights
 from strata.memory.arena import SlotArena
 from strata.models import (
     llama,
@@ -21,6 +23,7 @@ from strata.models import (
     qwen3_next,
     qwen4_exp,
 )
+from strata.models.decoder import Experts
 from strata.types import ForwardPlan, LayerMemory, ModelError, ProgressSink, silent
 
 
@@ -32,13 +35,36 @@ class Model(Protocol):
     context_length: int
     vocab_size: int
     weight_bytes: int
+    expert_bytes: int  # of the weights: those of routed experts
 
     def memory(self, block: int) -> tuple[LayerMemory, ...]:
         """What each layer remembers, for pages of `block` tokens."""
         ...
 
-    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
-        """Give it its memory. Once, before the first step."""
+    def mixtures(self) -> list[tuple[int, MoeWeights]]:
+        """Its mixtures of experts by the numbers of their layers, before it is bound."""
+        ...
+
+    def bind(
+        self,
+        pages: SlotArena,
+        states: SlotArena | None,
+        block: int,
+        experts: Experts | None = None,
+    ) -> None:
+        """Give it its memory. Once, before the first step. `experts` has those of the mixtures;
+        None: they are as they came with the weights.
+        """
+        ...
+
+    def cache_rows(self, nbytes: int, tokens: int) -> int:
+        """Before it is bound: reads tables that stay in the file by the row, through caches of
+        `nbytes` in all, for steps of up to `tokens`. The bytes they take; 0 without such a table.
+        """
+        ...
+
+    def rows(self) -> RowFigures | None:
+        """Of those caches; None without one. From any thread."""
         ...
 
     def forward(self, plan: ForwardPlan) -> StepResult:

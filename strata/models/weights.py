@@ -21,6 +21,7 @@ from torch import Tensor
 
 from strata.files import ModelFile, TensorEntry
 from strata.kernels.quant import QTensor, dequantise, quantised
+from strata.memory.row_reader import TablePart
 from strata.types import ModelError
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ _I64 = 27
 
 
 class Weights:
-    """Tensors of `file` by short name; counts what was taken."""
+    """Tensors of `file` by short name; counts what was taken: `nbytes` of all of it, of which
+    `expert_nbytes` of routed experts.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Weights:
         `ignored` maps beginnings of names to what those tensors are, which nobody needs.
         """
         self.file = file
-        self.nbytes = 0
+        self.nbytes = self.expert_nbytes = 0
         self._column = 0 if file.kind == "gguf" else 1
         self._names = names
         self._centred = frozenset(centred if file.kind == "folder" else ())
@@ -76,27 +79,36 @@ class Weights:
     def stack(
         self, short: str, layer: int | None, count: int, rows: int, cols: int
     ) -> list[QTensor]:
-        """`count` matrices: tensors of their own when the name has a place for their number, else
-        parts of one tensor [count, rows, cols], not copied either.
+        """`count` experts' matrices: tensors of their own when the name has a place for their
+        number, else parts of one tensor [count, rows, cols], not copied either. They count as
+        `expert_nbytes` besides.
         """
+        before = self.nbytes
         if self._numbered(short):
-            return [self.matrix(short, layer, rows, cols, part) for part in range(count)]
-        whole = _matrix(self._take(short, layer, (count, rows, cols)), count * rows, cols)
-        return [cut(whole, i * rows, rows) for i in range(count)]
+            parts = [self.matrix(short, layer, rows, cols, part) for part in range(count)]
+        else:
+            whole = _matrix(self._take(short, layer, (count, rows, cols)), count * rows, cols)
+            parts = [cut(whole, i * rows, rows) for i in range(count)]
+        self.expert_nbytes += self.nbytes - before
+        return parts
 
-    def table(self, short: str, layer: int | None, cols: int) -> list[QTensor]:
+    def table(
+        self, short: str, layer: int | None, cols: int
+    ) -> tuple[list[QTensor], tuple[TablePart, ...]]:
         """A matrix of any number of rows, or several that follow each other, when the name has a
-        place for a number. To be read where it lies: it does not count as memory.
+        place for a number; and where they lie. To be read there: it does not count as memory.
         """
-        parts: list[QTensor] = []
+        matrices: list[QTensor] = []
+        parts: list[TablePart] = []
         before = self.nbytes
         while (entry := self.file.tensors.get(self.name(short, layer, len(parts)))) is not None:
             rows = prod(entry.shape) // cols
-            parts.append(self.matrix(short, layer, rows, cols, len(parts)))
+            matrices.append(self.matrix(short, layer, rows, cols, len(parts)))
+            parts.append(TablePart(entry.path, entry.offset, rows))
             if not self._numbered(short):
                 break
         self.nbytes = before
-        return parts
+        return matrices, tuple(parts)
 
     def vector(self, short: str, layer: int | None, size: int) -> Tensor:
         """A vector as float32 [size]. ModelError when missing or of another shape."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from strata.server import experts
 from strata.server.exchange import Exchange
 from strata.server.generate import Part, Tally, parts
 from strata.server.job import Job, Run
@@ -163,7 +164,7 @@ class Answer:
 
         await _together([tell(run) for run in job.runs], self.service.limits.at_once)
         last = DONE
-        if job.options.include_usage:
+        if job.options.include_usage or any(run.stats for run in job.runs):
             last = form.usage_chunk(orjson.dumps(usage(job.runs, tallies))) + DONE
         await exchange.event(last)
         await exchange.end()
@@ -223,9 +224,11 @@ def usage(runs: Sequence[Run], tallies: Sequence[Tally]) -> dict[str, Any]:
             prompts[run.prompt] = tally
     prompt = sum(tally.prompt for tally in prompts.values())
     completion = sum(tally.completion for tally in tallies)
+    accounts = [t.usage for r, t in zip(runs, tallies, strict=True) if r.stats and t.usage]
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(t.cached for t in prompts.values())},
+        **({"strata": experts.stats(accounts)} if len(accounts) == len(runs) else {}),
     }

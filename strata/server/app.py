@@ -23,7 +23,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import facts, metrics
+from strata.server import experts, facts, metrics
 from strata.server.answer import Answer, Form
 from strata.server.chat import ChatForm, chat_job
 from strata.server.completions import CompletionForm, completion_job
@@ -172,6 +172,10 @@ class Actions:
         """GET /v1/cache."""
         return facts.cache(self._lobby.service().engine.snapshot())
 
+    def experts(self, exchange: Exchange) -> bytes:
+        """GET /v1/experts."""
+        return experts.page(self._lobby.service().engine.snapshot())
+
     async def clear(self, exchange: Exchange, caller: str) -> None:
         """DELETE /v1/cache."""
         await exchange.reply(200, await facts.clear(self._lobby.service()))
@@ -239,6 +243,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/models", get(page(lambda _: facts.model_list(lobby.service()))), False),
         ("/v1/models/{name:path}", get(page(actions.model)), False),
         ("/v1/requests", get(page(lambda _: facts.request_list(lobby.service()))), False),
+        ("/v1/experts", get(page(actions.experts)), False),
         ("/v1/cache", {"GET": page(actions.cache), "DELETE": actions.clear}, False),
         ("/v1/tokenize", post(actions.tokenize), False),
         ("/v1/detokenize", post(actions.detokenize), False),

@@ -12,6 +12,7 @@ import orjson
 
 import strata
 from strata.figures import Record, Snapshot
+from strata.server import experts
 from strata.server.chat import render_chat
 from strata.server.errors import Refusal
 from strata.server.job import check_tokens
@@ -72,6 +73,7 @@ def _record(record: Record) -> dict[str, Any]:
     row = asdict(record)
     row["prefill_tokens_per_s"] = row.pop("prefill_rate")
     row["decode_tokens_per_s"] = row.pop("decode_rate")
+    row["experts"] = experts.use(record.experts)
     return row
 
 

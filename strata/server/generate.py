@@ -17,7 +17,7 @@ from strata.server.job import Run
 from strata.server.metrics import Meters
 from strata.server.service import Service
 from strata.text.stream import TextStream
-from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent
+from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent, Usage
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ class Tally:
     cached: int = 0
     completion: int = 0
     prompt_logprobs: tuple[Logprob | None, ...] = ()
+    usage: Usage | None = None  # the engine's own account, once the run has ended
 
     def count(self, event: TokenEvent, meters: Meters) -> None:
         """One more token, now."""
@@ -80,6 +81,8 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
             piece = text.feed(event.token)
             if piece.stopped:
                 # What the engine computes beyond the stop string is not wanted.
+                if run.stats and isinstance(last := await events.stop(), DoneEvent):
+                    tally.usage = last.usage
                 events.close(Finish.STOP)
                 yield Part(piece.text, tokens, logprobs, Finish.STOP.value)
                 return
@@ -99,6 +102,7 @@ def _ended(event: DoneEvent | FailedEvent, tally: Tally) -> str:
         raise Refusal("the request failed inside the engine", status=500)
     if event.finish is Finish.CANCELLED:
         raise Refusal("the server cancelled the request", status=503, retry_after=5)
+    tally.usage = event.usage
     if tally.completion == 0:
         tally.cached = event.usage.cached_tokens
         tally.prompt_logprobs = event.prompt_logprobs or ()

@@ -23,12 +23,15 @@ _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One choice: prompt number `prompt`, answered under `index`. `stop` are strings."""
+    """One choice: prompt number `prompt`, answered under `index`. `stop` are strings. `stats`:
+    what it cost is wanted beyond tokens.
+    """
 
     index: int
     prompt: int
     request: Request
     stop: tuple[str, ...]
+    stats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def make_job(
                 max_tokens=room if max_tokens is None else min(max_tokens, room),
                 sampling=_seeded(common.sampling, choice),
             )
-            runs.append(Run(len(runs), number, request, stops))
+            runs.append(Run(len(runs), number, request, stops, bool(body.strata_stats)))
     options = body.stream_options or StreamOptions()
     stream, token_ids = bool(body.stream), bool(body.return_token_ids)
     return Job(job_id, int(time.time()), model, tuple(runs), stream, options, token_ids)

@@ -39,6 +39,7 @@ _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/models", "get", "The served model.", None, _READ),
     ("/v1/models/{id}", "get", "One model.", None, "400 401 403 404 503"),
     ("/v1/requests", "get", "The last 500 requests.", None, _READ),
+    ("/v1/experts", "get", "Where experts came from, in all and by layer.", None, _READ),
     ("/v1/cache", "get", "What is cached, and what that has saved.", None, _READ),
     ("/v1/cache", "delete", "Drop what no running request uses.", None, _READ),
     ("/tokenize", "post", "Text or chat to token ids.", TokenizeBody, " ".join(_ERRORS)),

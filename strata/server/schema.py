@@ -87,6 +87,9 @@ class Common(Body):
     cache_salt: Annotated[str, Field(max_length=1024)] | None = Field(
         None, description="Prefixes are shared only among requests of the same salt."
     )
+    strata_stats: bool | None = Field(
+        None, description="true: usage gets a `strata` object: times, and where experts came from."
+    )
 
 
 class Part(Body):

@@ -12,7 +12,8 @@ import pytest
 import strata
 from strata.cli import flags, main, pull
 from strata.cli.terminal import Progress
-from strata.config import Config, flag_name
+from strata.config import flag_name
+from strata.settings import Config
 
 
 def parse(*words: str) -> argparse.Namespace:

@@ -98,7 +98,7 @@ class ScriptedModel:
         state = (MemoryField("sum", (8,), "uint8"),) if self.recurrent else ()
         return (LayerMemory(page=page, state=state),)
 
-    def bind(self, pages: SlotArena, states: SlotArena | None, block: int) -> None:
+    def bind(self, pages: SlotArena, states: SlotArena | None, block: int, experts: object) -> None:
         memory = self.memory(block)
         rows = page_layout(memory).views(pages)[0]["row"].numpy()
         self._rows = rows.view(np.uint64)[:, 0]  # [pages, block, (hash, token)]
@@ -106,6 +106,9 @@ class ScriptedModel:
         if states is not None:
             self._states = state_layout(memory).views(states)[0]["sum"].numpy().view(np.uint64)
             self._states[:] = 0xDEAD
+
+    def rows(self) -> None:
+        return None
 
     def logits(self, value: int) -> np.ndarray:
         """float32 [vocab]: coarse, so that ties at the top are common."""

@@ -6,6 +6,7 @@ the normed stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,7 +15,7 @@ import torch
 from test_matmul import HALVES
 from torch import Tensor
 
-from strata.kernels import Kernels
+from strata.kernels import Kernels, Op
 from strata.kernels.head import HeadWeights
 from strata.kernels.moe import Expert, MoeWeights
 from strata.kernels.quant import Format, QTensor, dequantise
@@ -92,17 +93,16 @@ def residual(shape: Mixture, rng: np.random.Generator, inject: bool = True) -> R
     return GatedStreams(norm, 1e-5, streams, down, up, shares)
 
 
-class Layer:
-    """A layer on the streams that begin as `x` [n, hidden]."""
+class Stack:
+    """Ops on the streams that begin as `x` [n, hidden]."""
 
-    def __init__(self, shape: Mixture, kernels: Kernels, x: Tensor, **changes: object) -> None:
+    def __init__(self, shape: Mixture, kernels: Kernels, x: Tensor, ops: Sequence[Op]) -> None:
         (n, hidden), streams = x.shape, shape.streams
         table = QTensor(x.contiguous().view(torch.uint8).reshape(-1), Format.F32, n, hidden)
         eye = torch.eye(hidden).view(torch.uint8).reshape(-1)
         last = residual(shape, np.random.default_rng(9), inject=False)
         head = HeadWeights(last, QTensor(eye, Format.F32, hidden, hidden))
-        layer = kernels.moe(replace(mixture(shape), **changes))
-        self._program = kernels.program([kernels.embed(table, streams), layer, kernels.head(head)])
+        self._program = kernels.program([kernels.embed(table, streams), *ops, kernels.head(head)])
 
     def run(self, tokens: list[int]) -> Tensor:
         """The normed stream of these rows of x."""
@@ -117,3 +117,10 @@ class Layer:
             state_slots=ints([-1]), sample=ints(range(n)),
         )  # fmt: skip
         return self._program.run(plan).logits.clone()
+
+
+class Layer(Stack):
+    """A single mixture."""
+
+    def __init__(self, shape: Mixture, kernels: Kernels, x: Tensor, **changes: object) -> None:
+        super().__init__(shape, kernels, x, [kernels.moe(replace(mixture(shape), **changes))])

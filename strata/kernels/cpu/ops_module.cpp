@@ -92,18 +92,18 @@ std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
   return std::make_shared<Mlp>(MlpWeights{port, gate, up, down});
 }
 
-std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
-                          const std::vector<int64_t>& firsts, int columns,
-                          std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
-                          std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
-                          const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
-                          int kernel, int dilation, const std::vector<uintptr_t>& fields,
-                          const std::vector<size_t>& slot_elements) {
+std::shared_ptr<Ngram> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
+                             const std::vector<int64_t>& firsts, uintptr_t fetched, int columns,
+                             std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
+                             std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
+                             const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
+                             int kernel, int dilation, const std::vector<uintptr_t>& fields,
+                             const std::vector<size_t>& slot_elements) {
   std::vector<TablePart> table;
   for (size_t i = 0; i < parts.size(); ++i)
     table.push_back(
         {formats.at(i), reinterpret_cast<const std::byte*>(parts[i]), firsts.at(i)});
-  NgramWeights weights{std::move(table), columns, std::move(multipliers), std::move(sizes),
+  NgramWeights weights{std::move(table), reinterpret_cast<const std::byte*>(fetched), columns, std::move(multipliers), std::move(sizes),
                        std::move(offsets), eos, streams, key, value, floats(vectors.at(0)),
                        floats(vectors.at(1)), floats(vectors.at(2)), floats(vectors.at(3)), eps,
                        kernel, dilation};
@@ -111,6 +111,20 @@ std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uin
                      reinterpret_cast<float*>(fields.at(1)), slot_elements.at(0),
                      slot_elements.at(1)};
   return std::make_shared<Ngram>(std::move(weights), memory);
+}
+
+void ngram_rows(const Ngram& op, const Ints& tokens, const Ints& row_starts,
+                const Ints& state_slots, uintptr_t rows) {
+  Step step{};
+  step.count = static_cast<int>(tokens.shape(0));
+  step.rows = static_cast<int>(state_slots.shape(0));
+  if (static_cast<int>(row_starts.shape(0)) != step.rows + 1 ||
+      row_starts.data()[step.rows] != step.count)
+    throw std::invalid_argument("the arrays of a plan do not fit each other");
+  step.tokens = tokens.data();
+  step.row_starts = row_starts.data();
+  step.state_slots = state_slots.data();
+  op.rows(step, reinterpret_cast<int64_t*>(rows));
 }
 
 std::shared_ptr<Op> head(const Port& port, const Linear& weight) {
@@ -122,10 +136,9 @@ std::shared_ptr<Program> program(const std::vector<std::shared_ptr<Op>>& ops, in
       std::vector<std::shared_ptr<const Op>>(ops.begin(), ops.end()), threads);
 }
 
-std::vector<bool> run(Program& program, const Ints& tokens, const Ints& positions,
-                      const Ints& row_starts, const Table& page_table, const Ints& write_slots,
-                      const Ints& state_slots, const Table& captures, const Ints& sample,
-                      uintptr_t logits) {
+int run(Program& program, const Ints& tokens, const Ints& positions,
+        const Ints& row_starts, const Table& page_table, const Ints& write_slots,
+        const Ints& state_slots, const Table& captures, const Ints& sample, uintptr_t logits) {
   Step step{};
   step.count = static_cast<int>(tokens.shape(0));
   step.rows = static_cast<int>(row_starts.shape(0)) - 1;
@@ -159,9 +172,16 @@ void bind_ops(nb::module_& m) {
   nb::class_<Rope>(m, "Rope", "Cosines and sines of positions, shared by layers.")
       .def(nb::init<std::vector<float>, float>(), "frequencies"_a, "magnitude"_a);
   nb::class_<Program>(m, "Program", "Ops run in order by one call.")
-      .def("run", &run, "tokens"_a, "positions"_a, "row_starts"_a, "page_table"_a,
-           "write_slots"_a, "state_slots"_a, "captures"_a, "sample"_a, "logits"_a,
-           "One step; logits is the address of float32 [m, vocabulary].");
+      // noconvert: the step reads the arrays themselves until it is over.
+      .def("run", &run, "tokens"_a.noconvert(), "positions"_a.noconvert(),
+           "row_starts"_a.noconvert(), "page_table"_a.noconvert(), "write_slots"_a.noconvert(),
+           "state_slots"_a.noconvert(), "captures"_a.noconvert(), "sample"_a.noconvert(),
+           "logits"_a,
+           "Begins a step; logits is the address of float32 [m, vocabulary]. Returns the op that "
+           "it stopped at, whose arrays must then stay, or the number of all ops: it is over.")
+      .def("resume", &Program::resume, nb::call_guard<nb::gil_scoped_release>(),
+           "Runs on from the op that it stopped at; returns as run does.")
+      .def("written", &Program::written, "For each capture, whether all ops have written it.");
   m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "hidden"_a, "streams"_a);
   m.def("attention", &attention, "port"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "whole"_a,
         "gated"_a, "heads"_a,
@@ -178,10 +198,17 @@ void bind_ops(nb::module_& m) {
         "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
   m.def("mixer", &mixer, "port"_a, "down"_a, "up"_a, "inject"_a, "inject: one or none.");
   m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
-  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "columns"_a, "multipliers"_a,
+  nb::class_<Ngram, Op>(m, "Ngram", "Of a step whose rows are fetched before it.")
+      .def("rows", &ngram_rows, "tokens"_a, "row_starts"_a, "state_slots"_a, "rows"_a,
+           "The table's rows for a step -> int64 [tokens, heads] at the address `rows`.")
+      .def("set_slots", [](Ngram& op, uintptr_t slots) {
+        op.set_slots(reinterpret_cast<const int32_t*>(slots));
+      }, "slots"_a, "Where they lie: the address of int32 [tokens, heads], for the next step.");
+  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "fetched"_a, "columns"_a, "multipliers"_a,
         "sizes"_a, "offsets"_a, "eos"_a, "streams"_a, "key"_a, "value"_a, "vectors"_a, "eps"_a,
         "kernel"_a, "dilation"_a, "fields"_a, "slot_elements"_a,
         "formats, parts, firsts: of the table's parts, with the numbers of their first rows; "
+        "fetched: the address of the fetched rows, or 0; "
         "vectors: norm_key, norm_query, norm_conv, conv [kernel, width]; fields: history and conv "
         "of slot 0.");
   m.def("head", &head, "port"_a, "weight"_a);

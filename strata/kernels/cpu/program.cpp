@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -34,38 +35,72 @@ std::byte* Buffer::at_least(size_t bytes) {
 Program::Program(std::vector<std::shared_ptr<const Op>> ops, int threads)
     : ops_(std::move(ops)), threads_(threads), isa_(active_isa()) {}
 
-std::vector<bool> Program::run(Step step) {
+int Program::run(Step step) {
   set_active_isa(isa_);
-  std::vector<std::atomic<int>> written(step.capture_count);
-  step.written = written.data();
-  step.last = step.count ? *std::max_element(step.positions, step.positions + step.count) : 0;
+  step_ = step;
+  written_ = std::vector<std::atomic<int>>(step.capture_count);
+  step_.written = written_.data();
+  step_.last = step.count ? *std::max_element(step.positions, step.positions + step.count) : 0;
+  reserve();
+  at_ = 0;
+  return advance(false);
+}
+
+// Memory for the step.
+void Program::reserve() {
   size_t bytes = 0;
-  int width = 0, mixed = 0, stateful = 0;
+  int width = 0, mixed = 0;
   for (const auto& op : ops_) {
-    stateful += op->stateful();
-    op->prepare(step);
-    bytes = std::max(bytes, op->scratch(step, threads_));
+    op->prepare(step_);
+    bytes = std::max(bytes, op->scratch(step_, threads_));
     width = std::max(width, op->width());
     mixed = std::max(mixed, op->mixed());
   }
-  std::byte* scratch = scratch_.at_least(bytes);
-  const size_t floats = sizeof(float) * static_cast<size_t>(step.count);
-  step.x = reinterpret_cast<float*>(stream_.at_least(floats * width));
-  const size_t rows = std::max(step.count, step.sampled);
-  step.mixed = reinterpret_cast<float*>(mixed_.at_least(sizeof(float) * rows * mixed));
+  all_scratch_ = scratch_.at_least(bytes);
+  const size_t floats = sizeof(float) * static_cast<size_t>(step_.count);
+  step_.x = reinterpret_cast<float*>(stream_.at_least(floats * width));
+  const size_t rows = std::max(step_.count, step_.sampled);
+  step_.mixed = reinterpret_cast<float*>(mixed_.at_least(sizeof(float) * rows * mixed));
+}
+
+int Program::advance(bool finish) {
+  aside([this, finish, from = at_](Member& member, const Step& step, std::byte* scratch) {
+    size_t at = from;
+    if (finish) ops_[at++]->finish(member, step, scratch);
+    for (; at < ops_.size(); ++at) {
+      ops_[at]->run(member, step, scratch);
+      if (ops_[at]->stopped()) break;
+    }
+    if (member.id() == 0) at_ = at;
+  });
+  return static_cast<int>(at_);
+}
+
+int Program::resume() {
+  if (at_ >= ops_.size()) throw std::logic_error("the step is over");
+  return advance(true);
+}
+
+void Program::aside(const Work& work) {
+  set_active_isa(isa_);
   Team team;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads_)
   {
     Member member(team, omp_get_thread_num(), omp_get_num_threads());
-    for (const auto& op : ops_) op->run(member, step, scratch);
+    work(member, step_, all_scratch_);
   }
 #else
   Member member(team, 0, 1);
-  for (const auto& op : ops_) op->run(member, step, scratch);
+  work(member, step_, all_scratch_);
 #endif
-  std::vector<bool> whole(step.capture_count);
-  for (int i = 0; i < step.capture_count; ++i) whole[i] = written[i].load() == stateful;
+}
+
+std::vector<bool> Program::written() const {
+  int stateful = 0;
+  for (const auto& op : ops_) stateful += op->stateful();
+  std::vector<bool> whole(written_.size());
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = written_[i].load() == stateful;
   return whole;
 }
 

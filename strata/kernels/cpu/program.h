@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,10 @@ class Op {
   // Called by every member, and does its work in phases only (team.h). scratch is
   // shared by them and aligned to 64 bytes.
   virtual void run(Member& member, const Step& step, std::byte* scratch) const = 0;
+  // Asked after run: whether the step stops here, because the op needs what others provide.
+  // The answer is the same for all members. Then `finish` is the rest of its work.
+  virtual bool stopped() const { return false; }
+  virtual void finish(Member&, const Step&, std::byte*) const {}
 };
 
 // Bytes that only grow, aligned to 64, on huge pages where the system has them.
@@ -76,17 +81,37 @@ class Buffer {
 
 class Program {
  public:
+  using Work = std::function<void(Member&, const Step&, std::byte* scratch)>;
+
   Program(std::vector<std::shared_ptr<const Op>> ops, int threads);
-  // Runs every op on the step; `step.x`, `step.mixed` and `step.written` are the program's
-  // own. For each
-  // capture, whether all stateful ops have written it.
-  std::vector<bool> run(Step step);
+  // Runs the ops on the step; its `x`, `mixed` and `written` are the program's own. Returns the
+  // number of the op that it stopped at, or that of all ops: then the step is over. While it is
+  // stopped the step's arrays must stay; a step that is never resumed leaves nothing behind.
+  int run(Step step);
+  // While stopped at this op: some of its work, by all members.
+  void aside(const Work& work);
+  // Finishes the op that it stopped at, and runs on as `run` does.
+  int resume();
+  // For each capture, whether all stateful ops have written it.
+  std::vector<bool> written() const;
+
+  int threads() const { return threads_; }
+  // Of the step that is stopped.
+  const Step& step() const { return step_; }
+  std::byte* scratch() const { return all_scratch_; }
 
  private:
+  void reserve();
+  int advance(bool finish);
+
   std::vector<std::shared_ptr<const Op>> ops_;
   int threads_;
   Isa isa_;
   Buffer stream_, mixed_, scratch_;
+  std::byte* all_scratch_ = nullptr;
+  Step step_{};
+  std::vector<std::atomic<int>> written_;
+  size_t at_ = 0;  // the op that it stopped at
 };
 
 // Hands out 64-byte aligned pieces of a scratch; from null it only measures.

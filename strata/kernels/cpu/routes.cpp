@@ -19,15 +19,24 @@ Routes::Routes(Carver& carver, int tokens, int experts, int top_k, bool normalis
       active_(carver.take<int32_t>(1)),
       weight_(carver.take<float>(slots())) {}
 
-void Routes::choose(int token, const float* logits) const {
-  int32_t* best = chosen_ + static_cast<size_t>(token) * top_k_;
+void most_likely(const float* logits, int of, int count, int32_t* best) {
   int held = 0;
-  for (int e = 0; e < experts_; ++e) {
-    if (held == top_k_ && !(logits[e] > logits[best[held - 1]])) continue;
-    int at = held < top_k_ ? held++ : held - 1;
+  for (int e = 0; e < of; ++e) {
+    if (held == count && !(logits[e] > logits[best[held - 1]])) continue;
+    int at = held < count ? held++ : held - 1;
     for (; at > 0 && logits[e] > logits[best[at - 1]]; --at) best[at] = best[at - 1];
     best[at] = e;
   }
+}
+
+int Routes::unit_of(int expert) const {
+  const int32_t* at = std::lower_bound(used_, used_ + active(), expert);
+  return at < used_ + active() && *at == expert ? static_cast<int>(at - used_) : -1;
+}
+
+void Routes::choose(int token, const float* logits) const {
+  int32_t* best = chosen_ + static_cast<size_t>(token) * top_k_;
+  most_likely(logits, experts_, top_k_, best);
   float* weight = weight_ + static_cast<size_t>(token) * top_k_;
   const float top = logits[best[0]];
   float total = 0;

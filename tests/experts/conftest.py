@@ -1,0 +1,8 @@
+"""Makes `packing`, a small model with experts and kernels that only copy, importable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
