@@ -141,9 +141,8 @@ def test_value_density_counts_a_prompt_by_its_tokens() -> None:
 
 def test_value_density_prefers_whose_layer_comes_sooner() -> None:
     policy = ValueDensity(3, 1)
-    for _ in range(5):
-        feed(policy, [{0}] * 3)
-    feed(policy, [{0}])  # the next is place 1, then 2, then 0
+    for place in [*range(3)] * 5 + [0]:  # the next is place 1, then 2, then 0
+        policy.touch(ids([place]), np.ones(1, np.int32))
     assert policy.victims(ids([0, 1, 2]), 3).tolist() == [0, 2, 1]
 
 
