@@ -13,6 +13,7 @@ from strata.experts.policies import POLICIES
 from strata.experts.policies.floors import Floors
 from strata.experts.policies.frequency import Lfu, TinyLfu
 from strata.experts.policies.recency import LeastStale, Lru
+from strata.experts.policies.reuse import ValueDensity
 from strata.experts.policy import Policy, settle
 
 PLACES, EXPERTS = 3, 4
@@ -105,6 +106,55 @@ def test_tinylfu_evicts_by_age_and_admits_by_count() -> None:
     policy.touch(ids([2]), np.ones(1, np.int32))
     policy.touch(ids([2]), np.ones(1, np.int32))
     assert policy.admits(2, 0)
+
+
+def test_value_density_finds_the_probabilities_of_independent_draws() -> None:
+    policy, random = ValueDensity(2, 6), np.random.default_rng(0)
+    chances = np.array([[0.5, 0.2, 0.1, 0.1, 0.06, 0.04], [0.04, 0.06, 0.1, 0.1, 0.2, 0.5]])
+    for _ in range(3000):
+        for place in range(2):
+            key = place * 6 + random.choice(6, p=chances[place])
+            policy.touch(ids([key]), np.ones(1, np.int32))
+    np.testing.assert_allclose(policy.expected, chances, atol=0.05)
+
+
+def test_value_density_finds_that_experts_stay() -> None:
+    """Each expert as often as the other, but wanted several times in turn: the last one is kept,
+    however long its run has been.
+    """
+    policy, random, last = ValueDensity(1, 2), np.random.default_rng(0), 0
+    for _ in range(3000):
+        last = last if random.random() < 0.9 else 1 - last
+        policy.touch(ids([last]), np.ones(1, np.int32))
+        if policy.step > 100:
+            assert policy.victims(ids([0, 1]), 1).tolist() == [1 - last]
+
+
+def test_value_density_counts_a_prompt_by_its_tokens() -> None:
+    policy, random = ValueDensity(1, 3), np.random.default_rng(0)
+    for _ in range(500):
+        policy.touch(ids([random.choice(3, p=(0.8, 0.1, 0.1))]), np.ones(1, np.int32))
+    assert policy.victims(ids([0, 1, 2]), 3).tolist()[-1] == 0
+    policy.touch(ids([1, 2]), np.array([9000, 1000], np.int32))
+    assert policy.victims(ids([0, 1, 2]), 3).tolist() == [0, 2, 1]
+
+
+def test_value_density_prefers_whose_layer_comes_sooner() -> None:
+    policy = ValueDensity(3, 1)
+    for place in [*range(3)] * 5 + [0]:  # the next is place 1, then 2, then 0
+        policy.touch(ids([place]), np.ones(1, np.int32))
+    assert policy.victims(ids([0, 1, 2]), 3).tolist() == [0, 2, 1]
+
+
+def test_many_victims_are_in_the_order_of_few() -> None:
+    policy, random = Lfu(10, 100), np.random.default_rng(0)
+    for _ in range(20):
+        policy.touch(ids(np.sort(random.choice(100, 60, replace=False))), np.ones(60, np.int32))
+    worth = policy.worth(ids(range(100)))
+    for number in (1, 2, 16, 17, 50, 100):
+        got = policy.victims(ids(range(100)), number)
+        np.testing.assert_allclose(policy.worth(got), np.sort(worth)[:number])
+        assert len(set(got.tolist())) == number
 
 
 # ---------------------------------------------------------------- what all have in common

@@ -14,7 +14,8 @@ class Floors:
 
     def __init__(self, inner: Policy, places: int, experts: int, floor: int) -> None:
         self.name = inner.name
-        self._inner, self._experts, self._floor = inner, experts, floor
+        self._inner, self._floor = inner, floor
+        self._place_of = np.arange(places * experts, dtype=np.int32) // experts
         self._held = np.zeros(places * experts, bool)
         self._kept = np.zeros(places, np.int64)  # experts of each place that have slots
 
@@ -26,14 +27,14 @@ class Floors:
         """Counted, and passed on."""
         assert not self._held[key]
         self._held[key] = True
-        self._kept[key // self._experts] += 1
+        self._kept[self._place_of[key]] += 1
         self._inner.enter(key)
 
     def leave(self, key: int) -> None:
         """Counted, and passed on."""
         assert self._held[key]
         self._held[key] = False
-        self._kept[key // self._experts] -= 1
+        self._kept[self._place_of[key]] -= 1
         self._inner.leave(key)
 
     def victims(self, candidates: IntArray, number: int) -> IntArray:
@@ -41,14 +42,16 @@ class Floors:
         spare = self._kept - self._floor
         chosen, rest = candidates[:0], candidates
         while len(chosen) < number:
-            free = rest[~self._held[rest] | (spare[rest // self._experts] > 0)]
+            free = rest[~self._held[rest] | (spare > 0)[self._place_of[rest]]]
             if not len(free):
                 break
             asked = self._inner.victims(free, min(number - len(chosen), len(free)))
-            places = asked // self._experts
+            places = self._place_of[asked]
             taken = asked[~self._held[asked] | (_earlier(places) < spare[places])]
-            spare -= np.bincount(taken // self._experts, minlength=len(spare))
-            chosen, rest = np.append(chosen, taken), _without(rest, taken)
+            spare -= np.bincount(self._place_of[taken], minlength=len(spare))
+            chosen = np.append(chosen, taken)
+            if len(chosen) < number:
+                rest = rest[~np.isin(rest, taken)]
         if len(chosen) < number:
             chosen = np.append(chosen, self._inner.victims(rest, number - len(chosen)))
         return chosen
@@ -73,7 +76,3 @@ def _earlier(places: IntArray) -> IntArray:
     earlier = np.empty(len(places), np.int32)
     earlier[order] = np.arange(len(places)) - np.searchsorted(ranked, ranked)
     return earlier
-
-
-def _without(keys: IntArray, gone: IntArray) -> IntArray:
-    return keys[~np.isin(keys, gone)]

@@ -56,7 +56,7 @@ class LeastStale(Ranked):
 
     def worth(self, keys: IntArray) -> Floats:
         """Less the further ahead its layer is; more than anybody stale if it is fresh."""
-        ahead = (keys // self.experts - self.place - 1) % self.places
+        ahead = ((np.arange(self.places) - (self.place + 1)) % self.places)[keys // self.experts]
         fresh = self.last[keys] == self.step
         return np.asarray(fresh * self.places - ahead, np.float64)
 

@@ -12,8 +12,8 @@ import numpy as np
 from strata.experts.policies.ranked import Floats, Ranked
 from strata.types import IntArray
 
-# Lookups of one token after which an average forgets half; the last one forgets nothing.
-_HALF_LIVES = np.array([1.0, 4.0, 16.0, 64.0, 256.0, np.inf])
+# Tokens after which an average forgets half: the first knows the last token only, the last all.
+_HALF_LIVES = np.array([0.1, 2.0, 8.0, 32.0, 128.0, np.inf])
 _FORGET = 1 - 1e-5  # of what was learned about the averages, each lookup
 _RIDGE = 1e-6  # of the mean square, so that equal averages share their weight
 
@@ -60,8 +60,8 @@ class ValueDensity(Ranked):
 
     def worth(self, keys: IntArray) -> Floats:
         """What is expected of it, by the layers to go until its own."""
-        ahead = (self.place_of[keys] - (self.place + 1)) % self.places + 1
-        return np.asarray(self.expected.ravel()[keys] / ahead)
+        ahead = (np.arange(self.places) - (self.place + 1)) % self.places + 1
+        return np.asarray(self.expected.ravel()[keys] / ahead[self.place_of[keys]])
 
     def learn(self, popularity: Floats) -> None:
         """All averages start at what the earlier run came to, which then fades like any other."""
