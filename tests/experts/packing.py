@@ -36,7 +36,11 @@ class CopyingKernels:
     packing = "copy 1"
 
     def __init__(self) -> None:
-        self.packed = 0
+        self._order = list[Expert]()
+
+    @property
+    def packed(self) -> int:
+        return len(self._order)
 
     def expert_form(self, expert: Expert) -> ExpertForm:
         sizes = [q.data.numel() for q in (expert.gate, expert.up, expert.down)]
@@ -46,7 +50,7 @@ class CopyingKernels:
         return ExpertForm(formats, rows, cols, offsets, offsets[2] + sizes[2])
 
     def pack_expert(self, expert: Expert, record: torch.Tensor) -> None:
-        self.packed += 1
+        self._order.append(expert)
         form = self.expert_form(expert)
         assert record.shape == (form.nbytes,)
         for q, at in zip((expert.gate, expert.up, expert.down), form.offsets, strict=True):
