@@ -4,7 +4,10 @@ Starts llama.cpp's server inside this process and answers measurements asked for
 standard input, one JSON line each on standard output (see `compare_llama.py`). Times are
 llama.cpp's own, taken inside its server loop, so that HTTP costs it nothing.
 
-    python llama_side.py MODEL THREADS ROWS CONTEXT
+    python llama_side.py MODEL THREADS ROWS CONTEXT [mapped]
+
+`mapped` computes from the mapped file alone: no copy of the weights in another layout, no cache
+of prompts, so that memory below the file's size is enough.
 """
 
 from __future__ import annotations
@@ -19,9 +22,14 @@ from typing import Any
 import xllamacpp
 
 
-def start(model: str, threads: int, rows: int, context: int) -> Any:
+def start(model: str, threads: int, rows: int, context: int, mapped: bool) -> Any:
     """A running llama.cpp server with `rows` slots of `context` tokens each."""
     params = xllamacpp.CommonParams()
+    if mapped:
+        params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_MMAP
+        params.no_extra_bufts = True
+        params.cache_ram_mib = 0
+        params.warmup = False
     params.model.path = model
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads
@@ -54,7 +62,7 @@ class Side:
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=900) as answer:
+        with urllib.request.urlopen(request, timeout=3600) as answer:
             answers = json.load(answer)
         return [one["timings"] for one in (answers if isinstance(answers, list) else [answers])]
 
@@ -81,7 +89,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     model, threads, rows, context = sys.argv[1], *map(int, sys.argv[2:5])
-    server = start(model, threads, rows, context)
+    server = start(model, threads, rows, context, "mapped" in sys.argv[5:])
     facts = {
         "program": f"llama.cpp in xllamacpp {version('xllamacpp')}",
         "system": xllamacpp.get_system_info().strip(" |\n"),

@@ -3,7 +3,9 @@
 Answers the same orders as `llama_side.py`, with times that the engine measured. The server
 listens beside it, for what is measured from outside.
 
-    python strata_side.py MODEL THREADS ROWS CONTEXT [KERNELS]
+    python strata_side.py MODEL THREADS ROWS CONTEXT [KERNELS [NAME=VALUE ...]]
+
+NAME=VALUE are further settings of `strata serve`, as in a configuration file.
 """
 
 from __future__ import annotations
@@ -94,10 +96,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     model, threads, rows, context = sys.argv[1], *map(int, sys.argv[2:5])
-    config = replace(
-        Config(model=model, threads=threads, batch=rows, ctx_size=context, cache_size="4GiB"),
-        kernels=sys.argv[5] if len(sys.argv) > 5 else "auto",
-    )
+    settings: dict[str, Any] = dict(text.split("=", 1) for text in sys.argv[6:])
+    own = Config(model=model, threads=threads, batch=rows, ctx_size=context)
+    kernels = sys.argv[5] if len(sys.argv) > 5 else "auto"
+    config = replace(own, **({"kernels": kernels, "cache_size": "4GiB"} | settings))
     said: list[str] = []
     plant = assemble.build(config, Path(), silent, said.append)
     facts = {

@@ -51,6 +51,21 @@ class ExpertFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class RowFigures:
+    """Rows of tables that stay in their file, looked up since start: `hits` needed no read.
+    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them.
+    """
+
+    lookups: int = 0
+    hits: int = 0
+    nbytes: int = 0
+    stall_s: float = 0.0
+
+    def __add__(self, other: RowFigures) -> RowFigures:
+        return RowFigures(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One finished request as `GET /v1/requests` shows it. Rates in tokens/s."""
 
@@ -109,3 +124,4 @@ class Snapshot:
     evicted_pages: int = 0
     evicted_states: int = 0
     experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store
+    rows: RowFigures | None = None  # None where no table is read by the row

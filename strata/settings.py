@@ -100,7 +100,11 @@ class Config:
         unit="2GiB, 500MB, 25% or auto",
         shown="auto: none on a CPU",
     )
-    expert_policy: str = _setting("lfu", "which experts keep their slots", choices=("lru", "lfu"))
+    expert_policy: str = _setting(
+        "value-density",
+        "which experts keep their slots",
+        choices=("value-density", "lfu", "lru", "least-stale", "tinylfu"),
+    )
     expert_prefetch: str = _setting(
         "on", "read what the next layer will probably choose ahead of it", choices=("on", "off")
     )
@@ -114,6 +118,11 @@ class Config:
     )
     expert_trace: str = _setting(
         "", "file to record routing to, for `strata trace replay`", unit="path"
+    )
+    ngram_cache: str = _setting(
+        "64MiB",
+        "RAM for rows of n-gram tables, which stay on disk; 0 leaves them to the system's cache",
+        unit="2GiB, 500MB or 25%",
     )
     chat_template: str = _setting(
         "", "file with a Jinja chat template", unit="path", shown="the model's"

@@ -247,7 +247,7 @@ class ConfigError(StrataError):
 
 
 class StorageError(StrataError):
-    """Bytes cannot be read or written: a disk that fails or is full, a file that was changed."""
+    """A file of ours on a disk cannot be written, or read as it was written."""
 
 
 class RequestError(StrataError):

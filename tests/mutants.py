@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mutants_disk import DISK
 from mutants_engine import ENGINE
+from mutants_rows import ROWS
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -376,6 +377,34 @@ CACHE = [
         ),
     ),
     *_in(
+        "placing",
+        (
+            "the stable end is not kept",
+            "places = [holder.stable_len, *",
+            "places = [*",
+        ),
+        (
+            "anchors are not kept",
+            "*sorted(holder.anchors, reverse=True)]",
+            "]",
+        ),
+        (
+            "branch points are not kept",
+            "        places.append(match.sealed_len)",
+            "        pass",
+        ),
+        (
+            "the end of the prompt is not kept",
+            "    places.append(last)\n",
+            "",
+        ),
+        (
+            "nothing rolls",
+            "return border if due and border > start and lease.tip is not None else 0",
+            "return 0",
+        ),
+    ),
+    *_in(
         "checkpoints",
         (
             "a live state begins as the last one left it",
@@ -416,26 +445,6 @@ CACHE = [
             "return Resume(max(node.end, match.node.end), source,",
         ),
         (
-            "the stable end is not kept",
-            "places = [holder.stable_len, *",
-            "places = [*",
-        ),
-        (
-            "anchors are not kept",
-            "*sorted(holder.anchors, reverse=True)]",
-            "]",
-        ),
-        (
-            "branch points are not kept",
-            "            places.append(match.sealed_len)",
-            "            pass",
-        ),
-        (
-            "the end of the prompt is not kept",
-            "        places.append(last)\n",
-            "",
-        ),
-        (
             "captures fall one token late",
             "taken.append(Capture(row, place - start, place, slot))",
             "taken.append(Capture(row, min(count, place - start + 1), place, slot))",
@@ -455,11 +464,6 @@ CACHE = [
             "the rolling checkpoint counts before it is written",
             "        hold.tail_len = 0  # not true again before the step has been committed",
             "        hold.tail_len = place",
-        ),
-        (
-            "nothing rolls",
-            "return border if due and border > start and lease.tip is not None else 0",
-            "return 0",
         ),
         (
             "rolling checkpoints are never given up for a row",
@@ -490,5 +494,7 @@ CACHE = [
 ]
 
 MUTANTS: list[Mutant] = CACHE + [
-    Mutant(module, *bug, tests) for module, tests, bugs in [*ENGINE, *STATES, *DISK] for bug in bugs
+    Mutant(module, *bug, tests)
+    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS]
+    for bug in bugs
 ]

@@ -1,7 +1,7 @@
 """Checkpoints: copies of the state of models that keep one per sequence, and their slots.
 
 A sequence resumes only where a checkpoint is, at any token. Knows nodes, slots and lengths; does
-not know pages or bytes.
+not know pages or bytes, nor which places are worth a checkpoint (placing.py).
 
 Invariants: a slot is free, live, a tail, reserved for a capture, or on one node. A checkpoint is
 attached only after the runner said it was written, and never changes afterwards. A capture is
@@ -13,16 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from strata.cache.lease import Holder, Lease, StateHold
+from strata.cache.placing import CAPTURES, pays, rolling_place, wanted
 from strata.cache.policy import Ranking, value
 from strata.cache.states import Admission, Resume
 from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
-
-CAPTURES = 6
-"""Captures ahead of one prompt at any time, the wishes of waiting sequences included."""
-
-RUNG = 8192
-"""A prefill renews its rolling checkpoint when it crosses a multiple of so many tokens."""
 
 
 class Checkpoints:
@@ -86,24 +81,14 @@ class Checkpoints:
         if wish > hold.planned_len and len(ahead) < CAPTURES:
             ahead.append(wish)
         deepest = max(ahead, default=0)
-        if not self._pays(deepest, resume):
+        if not pays(deepest, resume, self._block):
             return None
         hold.wanted.setdefault(deepest, 0)
         return deepest
 
-    def _pays(self, position: int, resume: Resume) -> bool:
-        """A state here would save a block's worth of tokens: less is not worth a copy."""
-        return position - resume.position >= self._block
-
     def wanted(self, holder: Holder, match: Match, resume: Resume) -> list[int]:
-        """In order of value: stable end, anchors from the last, branch point, prompt's end."""
-        last = holder.prompt_len - 1  # one token must remain when the same prompt comes again
-        places = [holder.stable_len, *sorted(holder.anchors, reverse=True)]
-        if self._pays(match.sealed_len, resume):  # a second one proves that this is shared
-            places.append(match.sealed_len)
-        places.append(last)
-        within = (p for p in places if resume.position < p <= holder.prompt_len)
-        return list(dict.fromkeys(within))[:CAPTURES]
+        """See `States`."""
+        return wanted(holder, match, resume, self._block)
 
     # ------------------------------------------------------------ slots
 
@@ -204,17 +189,10 @@ class Checkpoints:
             if slot is not None:
                 taken.append(Capture(row, place - start, place, slot))
         hold.reserved = tuple(taken)
-        rolling = self._rolling(lease, start, end)
+        rolling = rolling_place(lease, start, end, self._block)
         if rolling and all(capture.position != rolling for capture in taken):
             self._roll(hold, row, start, rolling)
         return hold.reserved
-
-    def _rolling(self, lease: Lease, start: int, end: int) -> int:
-        """The block border at which this step renews the rolling checkpoint, or 0."""
-        border = end - end % self._block
-        decoding = start >= lease.target
-        due = decoding or start // RUNG != end // RUNG
-        return border if due and border > start and lease.tip is not None else 0
 
     def _roll(self, hold: StateHold, row: int, start: int, place: int) -> None:
         if hold.tail is None:

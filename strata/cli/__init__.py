@@ -1,4 +1,4 @@
-"""The command `strata`: serve, pull, chat, bench, pack and synth, wired from the layers below.
+"""The command `strata` and its commands, wired from the layers below.
 
 Knows every layer and is known by none. What a user can mend ends as one sentence on standard
 error and exit status 2; an interrupt as 130; anything else is our mistake and shows its trace.
@@ -33,15 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from strata.cli import bench, chat, pack, pull, serve, synth
+    from strata.cli import bench, chat, demo, pack, pull, serve, synth, trace
 
     parser = argparse.ArgumentParser(
         prog="strata", description="An LLM inference server: exact, fast, no prefix read twice."
     )
     parser.add_argument("--version", action="version", version=f"strata {strata.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    modules = {"serve": serve, "pull": pull, "chat": chat, "bench": bench}
-    modules |= {"pack": pack, "synth": synth}
+    modules = {"serve": serve, "demo": demo, "pull": pull, "chat": chat, "bench": bench}
+    modules |= {"pack": pack, "synth": synth, "trace": trace}
     for name, module in modules.items():
         about = module.ABOUT
         command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.")

@@ -12,10 +12,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from strata.cli import experts
 from strata.cli.machine import usable_cores
 from strata.config import Resolved
 from strata.files import ModelFile, fetch, open_model
-from strata.memory.budget import parse_size, plan_memory
+from strata.memory.budget import MemoryPlan, SlotShare, parse_size, plan_memory
+from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
 from strata.server.service import Limits, ModelFacts, Service
 from strata.settings import Config
@@ -23,6 +25,8 @@ from strata.text import template, tokenizer
 from strata.types import Backend, ConfigError, ProgressSink, Sampling
 
 Report = Callable[[str], None]
+# A step that reads a prompt wants nearly every expert once, however long it is.
+CHUNK, TIERED_CHUNK = 512, 2048
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -32,15 +36,25 @@ class Plant:
 
     engine: Any
     service: Service
+    store: experts.Store | None
+
+    def stop(self) -> None:
+        """Ends the engine, then what it read its experts from."""
+        self.engine.stop()
+        if self.store is not None:
+            self.store.close()
 
 
 def check(resolved: Resolved) -> None:
     """Finds at once what would otherwise fail after a long load. Raises ConfigError."""
     config, sources = resolved.config, resolved.sources
-    try:
-        parse_size(config.cache_size, machine_memory())
-    except ConfigError as error:
-        raise ConfigError(f"{sources['cache_size']}: {error}") from None
+    sizes = {"cache_size": parse_size, "expert_ram": size_or_auto, "expert_cache": size_or_auto}
+    sizes["ngram_cache"] = parse_size
+    for name, parse in sizes.items():
+        try:
+            parse(getattr(config, name), machine_memory())
+        except ConfigError as error:
+            raise ConfigError(f"{sources[name]}: {error}") from None
     if config.chat_template:
         _read_template(config)
 
@@ -68,7 +82,18 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     report(f"kernels   {chosen.name}, {threads} threads")
-    engine = _engine(config, model, context, device, report)
+    machine = machine_memory()
+    rows = parse_size(config.ngram_cache, machine)
+    if rows:
+        most = max(config.prefill_chunk or TIERED_CHUNK, config.mixed_chunk) + config.batch
+        rows = model.cache_rows(rows, most)
+    slots = experts.slots_for(config, model, chosen, parse_size(config.cache_size, machine) + rows)
+    plan = _plan(config, model, context, rows, slots or ())
+    report(str(plan))
+    store = None
+    if slots:
+        store = experts.open_store(config, file, model, chosen, slots, progress, report)
+    engine = _engine(config, model, context, device, plan, store)
     engine.start()
     card, own = fetch.recommended(path, folder), loader.sampling_defaults(file)
     sampling: dict[str, Any] = {**card, **own, **config.sampling}
@@ -80,7 +105,7 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         defaults=replace(Sampling(), **sampling),
         limits=Limits(at_once=config.batch, timeout_s=config.request_timeout or None),
     )
-    return Plant(engine, service)
+    return Plant(engine, service, store)
 
 
 def _template(
@@ -94,15 +119,17 @@ def _template(
         return None
 
 
-def _engine(config: Config, model: Any, context: int, device: str, report: Report) -> Any:
-    """The engine on pages and states as planned, not yet started."""
-    from strata.engine.loop import Engine
-    from strata.engine.settings import EngineSettings
+def _plan(
+    config: Config, model: Any, context: int, rows: int, slots: tuple[SlotShare, ...]
+) -> MemoryPlan:
+    """How the memory is shared out; experts that get `slots` do not come with the weights. `rows`
+    are bytes of cached rows of tables. ConfigError when something does not fit.
+    """
     from strata.memory.layout import page_layout, state_layout
 
     memory, machine = model.memory(config.block_size), machine_memory()
-    plan = plan_memory(
-        weights=model.weight_bytes,
+    return plan_memory(
+        weights=model.weight_bytes - (model.expert_bytes if slots else 0),
         page_bytes=page_layout(memory).nbytes,
         state_bytes=state_layout(memory).nbytes,
         block=config.block_size,
@@ -110,17 +137,34 @@ def _engine(config: Config, model: Any, context: int, device: str, report: Repor
         context=context,
         batch=config.batch,
         memory=machine,
+        experts=slots,
+        rows=rows,
     )
-    report(str(plan))
-    names = [one.name for one in fields(EngineSettings)]
+
+
+def _engine(
+    config: Config,
+    model: Any,
+    context: int,
+    device: str,
+    plan: MemoryPlan,
+    store: experts.Store | None,
+) -> Any:
+    """The engine on memory as planned, not yet started."""
+    from strata.engine.loop import Engine
+    from strata.engine.settings import EngineSettings
+
+    chosen = {one.name: getattr(config, one.name) for one in fields(EngineSettings)}
+    chosen["prefill_chunk"] = config.prefill_chunk or (TIERED_CHUNK if store else CHUNK)
     return Engine(
         model,
-        EngineSettings(**{name: getattr(config, name) for name in names}),
+        EngineSettings(**chosen),
         pages=plan.pages,
         states=plan.states,
         block=config.block_size,
         device=device,
         context=context,
+        experts=store.experts if store else None,
     )
 
 

@@ -74,7 +74,7 @@ def run(chosen: argparse.Namespace) -> int:
             phases += measure(plant.engine, load, count, chosen.seed, progress)
     finally:
         progress.close()
-        plant.engine.stop()
+        plant.stop()
     document = _document(config, plant.service.model.id, facts, phases)
     if chosen.json is not None:
         _write(chosen.json, document)

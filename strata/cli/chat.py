@@ -88,7 +88,7 @@ def _own_server(config: Config) -> Iterator[Link]:
         finally:
             server.should_exit = True
             thread.join()
-            plant.engine.stop()
+            plant.stop()
 
 
 def talk(conversation: Conversation) -> None:

@@ -12,6 +12,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import strata
@@ -24,8 +25,8 @@ ABOUT = "serve a model over the OpenAI API"
 add_arguments = flags.add_settings
 
 
-def run(chosen: argparse.Namespace) -> int:
-    """Serve until interrupted."""
+def run(chosen: argparse.Namespace, greet: Callable[[str], None] | None = None) -> int:
+    """Serve until interrupted. `greet` is called with the URL once the model is there."""
     resolved = flags.resolve(chosen)
     config = resolved.config
     assemble.check(resolved)
@@ -38,7 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     print(f"strata {strata.__version__}\n\nsettings\n{_indent(str(resolved))}\n")
     lobby = Lobby()
-    loading = Loading(config, lobby)
+    loading = Loading(config, lobby, greet)
     access = Access(
         config.api_key,
         own_names(config.host) | {name.lower() for name in config.allow_host},
@@ -51,8 +52,11 @@ def run(chosen: argparse.Namespace) -> int:
 class Loading:
     """Loads the model on a thread of its own and opens the lobby; owns the engine."""
 
-    def __init__(self, config: Config, lobby: Any) -> None:
+    def __init__(
+        self, config: Config, lobby: Any, greet: Callable[[str], None] | None = None
+    ) -> None:
         """`lobby` is a `strata.server.service.Lobby`."""
+        self._greet = greet
         self._config, self._lobby, self._url = config, lobby, ""
         self._progress = Progress()
         self._plant: assemble.Plant | None = None
@@ -75,7 +79,7 @@ class Loading:
         if self._error is not None:
             raise self._error
         if self._plant is not None:
-            self._plant.engine.stop()
+            self._plant.stop()
         print("stopped")
         return 0
 
@@ -98,6 +102,8 @@ class Loading:
             "Ctrl-C stops the server",
             flush=True,
         )
+        if self._greet is not None:
+            self._greet(self._url)
 
     def _watch(self, what: str, done: int, total: int | None) -> None:
         """A ProgressSink that can also end the load."""

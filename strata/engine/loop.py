@@ -161,8 +161,8 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Counters of this moment, at most a step old."""
         core = self.core
-        figures = core.runner.figures()
-        return snapshot(self.ready, core.scheduler, core.cache, core.counters, figures)
+        figures, rows = core.runner.figures(), core.runner.model.rows()
+        return snapshot(self.ready, core.scheduler, core.cache, core.counters, figures, rows)
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from strata.figures import ExpertFigures, ExpertUse
+from strata.figures import ExpertFigures, ExpertUse, RowFigures
 from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
@@ -37,6 +37,9 @@ class Model(Protocol):
         """Work on these arenas from now on; their bytes do not move. `experts` has those of
         mixtures, where they do not come with the weights.
         """
+
+    def rows(self) -> RowFigures | None:
+        """Of tables that it reads by the row from its file; None without one. From any thread."""
 
     def forward(self, plan: ForwardPlan) -> StepResult:
         """Run one step: logits of the tokens in `plan.sample`, and the captures written."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from strata.cache.prefix import PrefixCache
 from strata.engine.scheduler import Scheduler
 from strata.engine.sequence import Sequence
-from strata.figures import ExpertFigures, Record, Snapshot
+from strata.figures import ExpertFigures, Record, RowFigures, Snapshot
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
@@ -48,6 +48,7 @@ def snapshot(
     cache: PrefixCache,
     counters: Counters,
     experts: tuple[ExpertFigures, ...],
+    rows: RowFigures | None,
 ) -> Snapshot:
     """Everything countable at one moment. Safe from any thread: it reads plain numbers."""
     cached = cache.stats()
@@ -80,6 +81,7 @@ def snapshot(
         evicted_pages=cached.evicted_pages,
         evicted_states=cached.evicted_states,
         experts=experts,
+        rows=rows,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from strata.experts.layout import Layers
 from strata.files import ModelFile
+from strata.memory.mapped import done_with
 
 _EXPERTS = 8  # looked at in each mixture
 _BYTES = 4096  # looked at in each of their matrices
@@ -31,4 +32,5 @@ def fingerprint_of(file: ModelFile, layers: Layers) -> str:
             for matrix in (expert.gate, expert.up, expert.down):
                 start = int(part * max(matrix.data.numel() - _BYTES, 0))
                 seen.update(matrix.data[start : start + _BYTES].numpy().tobytes())
+                done_with(matrix.data)  # the system has read more around them
     return seen.hexdigest()

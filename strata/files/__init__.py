@@ -30,13 +30,15 @@ class TensorEntry:
     """One tensor of a file.
 
     `format` is the GGML type number, `shape` in C order (rows, cols), `data` the raw bytes:
-    one dimension, read-only, mapped.
+    one dimension, read-only, mapped, from byte `offset` of `path` on.
     """
 
     name: str
     format: int
     shape: tuple[int, ...]
     data: npt.NDArray[np.uint8] = field(repr=False)
+    path: Path
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

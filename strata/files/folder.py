@@ -82,7 +82,9 @@ def _read_shard(path: Path) -> dict[str, TensorEntry]:
             )
         start, end = (8 + size + offset for offset in spec["data_offsets"])
         shape = tuple(int(extent) for extent in spec["shape"])
-        tensors[name] = TensorEntry(name, _DTYPES[spec["dtype"]], shape, plain[start:end])
+        tensors[name] = TensorEntry(
+            name, _DTYPES[spec["dtype"]], shape, plain[start:end], path, start
+        )
     return tensors
 
 

@@ -108,14 +108,14 @@ def _parse(path: Path) -> _Part:
     if bytes(data[:4]) != b"GGUF":
         raise ModelError(f"{path} is not a GGUF file (it does not begin with the letters GGUF)")
     try:
-        return _parse_body(_Reader(data.data), data.view(np.ndarray))
+        return _parse_body(_Reader(data.data), data.view(np.ndarray), path)
     except _Damaged as error:
         raise ModelError(f"{path} is damaged or was cut short: {error}") from error
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _parse_body(reader: _Reader, data: npt.NDArray[np.uint8]) -> _Part:
+def _parse_body(reader: _Reader, data: npt.NDArray[np.uint8], path: Path) -> _Part:
     version = reader.number("<I")
     if version not in (2, 3):
         # A big-endian file shows its version in the upper half.
@@ -143,7 +143,8 @@ def _parse_body(reader: _Reader, data: npt.NDArray[np.uint8]) -> _Part:
                 f"the tensor {name!r} needs bytes {start} to {start + size}"
                 f" but the file has {len(data)}; download it again"
             )
-        tensors[name] = TensorEntry(name, format, shape, data[start : start + size])
+        own = data[start : start + size]
+        tensors[name] = TensorEntry(name, format, shape, own, path, start)
     return metadata, tensors
 
 

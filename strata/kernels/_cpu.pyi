@@ -62,6 +62,10 @@ class Indexer:
 
 class Op: ...
 
+class Ngram(Op):
+    def rows(self, tokens: Ints, row_starts: Ints, state_slots: Ints, rows: int) -> None: ...
+    def set_slots(self, slots: int) -> None: ...
+
 class Port:
     def __init__(self, norm: int, eps: float, hidden: int, streams: int) -> None: ...
 
@@ -130,6 +134,7 @@ def ngram(
     formats: Sequence[int],
     parts: Sequence[int],
     firsts: Sequence[int],
+    fetched: int,
     columns: int,
     multipliers: Sequence[int],
     sizes: Sequence[int],
@@ -144,7 +149,7 @@ def ngram(
     dilation: int,
     fields: Sequence[int],
     slot_elements: Sequence[int],
-) -> Op: ...
+) -> Ngram: ...
 def moe(weights: MixtureWeights, places: Sequence[int]) -> Op: ...
 def tiered_moe(
     weights: MixtureWeights, places: int, ahead: Linear | None, ahead_places: int

@@ -38,6 +38,7 @@ class NativeProgram:
         assert len({op.width for op in ops}) == 1, "ops of different models"
         self._ops = list(ops)  # keeps what they hold alive
         self._vocab = ops[-1].vocab
+        self._before = [op.before for op in ops if op.before is not None]
         # Kept, as fresh memory would cost the system a page fault for every 4 KiB of each step.
         self._logits = torch.empty((0, self._vocab), dtype=torch.float32)
         parts = [part for op in ops for part in op.ops]
@@ -46,6 +47,8 @@ class NativeProgram:
 
     def run(self, plan: ForwardPlan) -> StepResult:
         """One step. Raises what an expert source raises; the next step is not affected."""
+        for before in self._before:
+            before(plan)
         captures = np.array(
             [(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32
         ).reshape(-1, 3)

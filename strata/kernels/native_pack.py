@@ -7,6 +7,7 @@ NativeOp keeps alive what it holds. Knows no layer.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it share
 from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
-from strata.types import ModelError
+from strata.types import ForwardPlan, ModelError
 
 _HUGE = 2 << 20
 _CHUNK = 32 << 20
@@ -53,12 +54,15 @@ def _mapped(nbytes: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeOp:
-    """Native ops that run one after the other, and the tensors whose addresses they hold."""
+    """Native ops that run one after the other, and the tensors whose addresses they hold. `before`
+    is called with each step's plan before any op of it runs.
+    """
 
     ops: tuple[_cpu.Op, ...]
     width: int
     owned: tuple[object, ...]
     vocab: int = 0  # of a head
+    before: Callable[[ForwardPlan], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

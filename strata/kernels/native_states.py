@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import strata.kernels._cpu as _cpu
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.native_pack import NativeOp, Packer, address, check_heads, vector
-from strata.kernels.ngram import NgramWeights
+from strata.kernels.ngram import NgramWeights, RowSource
 from strata.kernels.program import Fields
+from strata.types import ForwardPlan, IntArray
 
 
 def delta(pack: Packer, w: DeltaWeights, state: Fields) -> NativeOp:
@@ -52,6 +54,7 @@ def ngram(pack: Packer, w: NgramWeights, state: Fields) -> NativeOp:
         [int(part.format) for part in w.table],
         [part.data.data_ptr() for part in w.table],
         firsts[:-1],
+        address(w.source.table if w.source else None),
         w.table[0].cols,
         w.multipliers,
         w.sizes,
@@ -67,7 +70,23 @@ def ngram(pack: Packer, w: NgramWeights, state: Fields) -> NativeOp:
         [history.data_ptr(), conv.data_ptr()],
         [history.stride(0), conv.stride(0)],
     )
-    return NativeOp((op,), w.width, (w.table, key, value, vectors, history, conv))
+    owned = (w.table, w.source, key, value, vectors, history, conv)
+    before = None if w.source is None else _Fetch(op, w.source, len(w.sizes))
+    return NativeOp((op,), w.width, owned, before=before)
+
+
+class _Fetch:
+    """Fetches a step's rows: they depend on tokens and histories alone, known before it begins."""
+
+    def __init__(self, op: _cpu.Ngram, source: RowSource, heads: int) -> None:
+        self._op, self._source, self._heads = op, source, heads
+        self._slots: IntArray | None = None  # which live as long as the step
+
+    def __call__(self, plan: ForwardPlan) -> None:
+        rows = np.empty(len(plan.tokens) * self._heads, dtype=np.int64)
+        self._op.rows(plan.tokens, plan.row_starts, plan.state_slots, rows.ctypes.data)
+        self._slots = self._source.fetch(rows)
+        self._op.set_slots(self._slots.ctypes.data)
 
 
 def _field(state: Fields, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -11,7 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
@@ -19,13 +22,28 @@ from torch.nn.functional import silu
 from strata.kernels.norm import rms_norm
 from strata.kernels.quant import QTensor, dequantise_rows
 from strata.kernels.state import StateStep
+from strata.types import IntArray
 
 _LEAST = 1e-6
 
 
+class RowSource(Protocol):
+    """A table's rows, some of which lie in `table` uint8 [slots, row bytes], which does not move.
+    Used by the engine thread.
+    """
+
+    table: Tensor
+
+    def fetch(self, rows: npt.NDArray[np.int64]) -> IntArray:
+        """The slots of `rows` [n], good until the next call. Raises StrataError when they cannot
+        be had.
+        """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NgramWeights:
-    """`table`: matrices whose rows follow each other, read where they lie, never whole.
+    """`table`: matrices whose rows follow each other, read where they lie, never whole; or not at
+    all when a `source` has the rows, for which they are of one format.
 
     Head i of the hash (heads_per_ngram for 2 tokens, as many for 3, ...) has the prime
     `sizes[i]` and begins at row `offsets[i]`; its hash is the XOR of token j back times
@@ -48,12 +66,14 @@ class NgramWeights:
     eps: float
     conv: Tensor
     dilation: int
+    source: RowSource | None = None
 
     def __post_init__(self) -> None:
         assert self.value.rows * self.streams == self.width
         assert self.key.cols == self.value.cols == len(self.sizes) * self.table[0].cols
         assert len(self.sizes) == len(self.offsets)
         assert len(self.sizes) % self.history == 0
+        assert self.source is None or len({part.format for part in self.table}) == 1
 
     @property
     def width(self) -> int:
@@ -87,10 +107,14 @@ def hashes(tokens: list[int], w: NgramWeights) -> list[int]:
     return rows
 
 
-def lookup(table: Sequence[QTensor], rows: Tensor) -> Tensor:
-    """Rows (int64, any shape) of matrices that follow each other: float32 [..., cols]."""
-    flat, out, first = rows.reshape(-1), torch.empty(rows.numel(), table[0].cols), 0
-    for part in table:
+def lookup(w: NgramWeights, rows: Tensor) -> Tensor:
+    """Rows (int64, any shape) of the table: float32 [..., cols]."""
+    flat, out, first = rows.reshape(-1), torch.empty(rows.numel(), w.table[0].cols), 0
+    if w.source is not None:
+        slots, held = torch.from_numpy(w.source.fetch(flat.numpy())), w.source.table
+        whole = QTensor(held.view(-1), w.table[0].format, len(held), w.table[0].cols)
+        return dequantise_rows(whole, slots.long()).view(*rows.shape, -1)
+    for part in w.table:
         own = (flat >= first) & (flat < first + part.rows)
         if own.any():
             out[own] = dequantise_rows(part, flat[own] - first)
@@ -120,7 +144,7 @@ def ngram(
             for slot in row.captures_after(i + 1):
                 history[slot] = past[i + 1 : i + 1 + w.history] + 1
         history[row.slot] = past[len(past) - w.history :] + 1
-    embedded = lookup(w.table, ids).flatten(1)
+    embedded = lookup(w, ids).flatten(1)
     value = _gated(x, embedded, w, matrices)
     normed = _normed(value.flatten(1), w.norm_conv, w).flatten(1)
     mixed = torch.empty_like(normed)

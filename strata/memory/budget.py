@@ -49,8 +49,29 @@ def show_bytes(count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotShare:
+    """`slots` of `nbytes` each, for `records` records of that size, in a tier's memory."""
+
+    tier: str
+    nbytes: int
+    slots: int
+    records: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all slots."""
+        return self.slots * self.nbytes
+
+    def __str__(self) -> str:
+        place = f"{self.tier}: {self.slots} of {self.records} in slots of"
+        return f"{place} {show_bytes(self.nbytes)}"
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """How the memory is shared out. Sizes in bytes; `block` in tokens."""
+    """How the memory is shared out. Sizes in bytes; `block` in tokens. `experts`: slots
+    for them, where they do not come with the weights; `rows`: cached ones of tables.
+    """
 
     weights: int
     block: int
@@ -59,6 +80,8 @@ class MemoryPlan:
     state_bytes: int
     states: int
     memory: int
+    experts: tuple[SlotShare, ...] = ()
+    rows: int = 0
 
     @property
     def cache_bytes(self) -> int:
@@ -72,6 +95,10 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         lines = [f"weights  {show_bytes(self.weights):>10}"]
+        for share in self.experts:
+            lines.append(f"experts  {show_bytes(share.total):>10}   {share}")
+        if self.rows:
+            lines.append(f"rows     {show_bytes(self.rows):>10}   of tables that stay on disk")
         lines.append(
             f"pages    {show_bytes(self.pages * self.page_bytes):>10}"
             f"   {self.pages} of {show_bytes(self.page_bytes)} ({self.block} tokens each,"
@@ -82,7 +109,8 @@ class MemoryPlan:
                 f"states   {show_bytes(self.states * self.state_bytes):>10}"
                 f"   {self.states} of {show_bytes(self.state_bytes)}"
             )
-        total = self.weights + self.cache_bytes
+        total = self.weights + self.rows + self.cache_bytes
+        total += sum(share.total for share in self.experts)
         lines.append(f"total    {show_bytes(total):>10}   of {show_bytes(self.memory)}")
         return "\n".join(lines)
 
@@ -97,15 +125,20 @@ def plan_memory(
     context: int,
     batch: int,
     memory: int,
+    experts: tuple[SlotShare, ...] = (),
+    rows: int = 0,
 ) -> MemoryPlan:
     """Share `cache_bytes` out to pages and, where the model keeps a state, to states.
 
     `context` (tokens) of one sequence must fit into the pages, a live and a tail
     state of `batch` rows into the states. Beyond that, states get half of the bytes as
-    long as the context fits. `memory` is what the process may use. Raises ConfigError.
+    long as the context fits. `memory` is what the process may use. `experts` are slots
+    for those that do not come with the weights, `rows` bytes for rows of tables. Raises
+    ConfigError.
     """
-    if weights + cache_bytes > memory:
-        raise ConfigError(_beyond_memory(weights, cache_bytes, memory))
+    slots = sum(share.total for share in experts)
+    if weights + rows + slots + cache_bytes > memory:
+        raise ConfigError(_beyond_memory(weights + rows, slots, cache_bytes, memory))
     need = -(-context // block) + _SPARE_PAGES if page_bytes else 0
     least = _ROW_STATES * batch if state_bytes else 0
     states = least
@@ -115,7 +148,7 @@ def plan_memory(
         states = max(least, min(share, spare))
     left = cache_bytes - states * state_bytes
     pages = max(left, 0) // page_bytes if page_bytes else 0
-    plan = MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory)
+    plan = MemoryPlan(weights, block, page_bytes, pages, state_bytes, states, memory, experts, rows)
     if left < 0 or pages < need:
         raise ConfigError(_too_small(plan, cache_bytes, need, context, batch))
     return plan
@@ -140,12 +173,16 @@ def _too_small(plan: MemoryPlan, cache_bytes: int, need: int, context: int, batc
     return f"{holds}, but {wants}: set {' or '.join(advice)}"
 
 
-def _beyond_memory(weights: int, cache_bytes: int, memory: int) -> str:
-    spare = (memory - weights) // _MIB
-    advice = f"set --cache-size to at most {spare}MiB"
-    if spare < 1:
-        advice = "the weights alone do not fit: take a smaller model"
+def _beyond_memory(weights: int, experts: int, cache_bytes: int, memory: int) -> str:
+    spare = (memory - weights - experts) // _MIB
+    fewer = (memory - weights - cache_bytes) // _MIB
+    advice = "the weights alone do not fit: take a smaller model"
+    if spare >= 1:
+        advice = f"set --cache-size to at most {spare}MiB"
+    elif experts and fewer >= 1:
+        advice = f"set --expert-ram to at most {fewer}MiB"
+    beside = f", experts of {show_bytes(experts)}" if experts else ""
     return (
-        f"weights of {show_bytes(weights)} and a cache of {show_bytes(cache_bytes)} exceed"
+        f"weights of {show_bytes(weights)}{beside} and a cache of {show_bytes(cache_bytes)} exceed"
         f" the memory of {show_bytes(memory)}: {advice}"
     )

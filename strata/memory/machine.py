@@ -54,7 +54,8 @@ def _groups(root: Path) -> Iterator[tuple[int, int]]:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    own = {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+    parts = [line.split(":", 2) for line in lines if line.count(":") > 1]
+    own = {names: path for _, names, path in parts}
     for version, path in ((_V1, own.get("memory", "/")), (_V2, own.get("", "/"))):
         top = root / version.mount
         group = top / path.lstrip("/")

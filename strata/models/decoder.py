@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strata.figures import ExpertFigures, ExpertUse
+from strata.figures import ExpertFigures, ExpertUse, RowFigures
 from strata.kernels import Fields, Kernels, Op, Program, StepResult
 from strata.kernels.head import HeadWeights
 from strata.kernels.moe import ExpertSource, MoeWeights, NextMixture
@@ -17,8 +17,9 @@ from strata.kernels.quant import QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
+from strata.memory.rows import RowCache
 from strata.models.config import ArchConfig
-from strata.models.layers import Layer, Place
+from strata.models.layers import Layer, Ngram, Place
 from strata.models.weights import Weights
 from strata.types import ForwardPlan, IntArray, LayerMemory, MemoryField, ProgressSink
 
@@ -99,6 +100,7 @@ class Decoder:
         self._memory: tuple[LayerMemory, ...] = ()
         weights.finish(unused=(weights.name("output"),) if config.tied else ())
         self.weight_bytes, self.expert_bytes = weights.nbytes, weights.expert_nbytes
+        self._rows: list[RowCache] = []
         self._program: Program | None = None
 
     def memory(self, block: int) -> tuple[LayerMemory, ...]:
@@ -116,6 +118,28 @@ class Decoder:
             for sublayer in layer
             if sublayer.mixture is not None
         ]
+
+    def cache_rows(self, nbytes: int, tokens: int) -> int:
+        """Before it is bound: reads the rows of tables that stay in the file by caches of `nbytes`
+        in all, for steps of up to `tokens`. The bytes that they take; 0 without such a table.
+        Raises StrataError.
+        """
+        assert self._parts is not None, "bound already"
+        tables = [s for layer in self._parts.layers for s in layer if isinstance(s, Ngram)]
+        made = {id(table): table.cached(nbytes // len(tables), tokens) for table in tables}
+        self._rows = [cache for _, cache in made.values()]
+        layers = [
+            tuple(made[id(s)][0] if id(s) in made else s for s in layer)
+            for layer in self._parts.layers
+        ]
+        self._parts = replace(self._parts, layers=tuple(layers))
+        return sum(cache.nbytes for cache in self._rows)
+
+    def rows(self) -> RowFigures | None:
+        """Of all row caches; None without one. From any thread."""
+        if not self._rows:
+            return None
+        return sum((cache.figures for cache in self._rows), start=RowFigures())
 
     def bind(
         self,

@@ -24,6 +24,8 @@ from strata.kernels.moe import MoeWeights
 from strata.kernels.ngram import NgramWeights
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
+from strata.memory.row_reader import TablePart
+from strata.memory.rows import RowCache
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
 from strata.models.weights import Weights, reordered
@@ -150,10 +152,24 @@ class Moe:
 
 @dataclass(frozen=True, slots=True)
 class Ngram:
-    """Hashed n-gram embeddings. Remembers the last tokens and a convolution window."""
+    """Hashed n-gram embeddings. Remembers the last tokens and a convolution window. `parts` say
+    where the table lies.
+    """
 
     weights: NgramWeights
+    parts: tuple[TablePart, ...]
     mixture: ClassVar[None] = None
+
+    def cached(self, nbytes: int, tokens: int) -> tuple[Ngram, RowCache]:
+        """The same with its rows from a cache of `nbytes`, for steps of up to `tokens`. Raises
+        ModelError for a table of several formats, ConfigError, StorageError.
+        """
+        w, first = self.weights, self.weights.table[0]
+        if len({part.format for part in w.table}) > 1:
+            raise ModelError("the n-gram table has parts in several formats: set --ngram-cache 0")
+        at_once = tokens * len(w.sizes)
+        cache = RowCache(self.parts, first.row_bytes, nbytes=nbytes, at_once=at_once)
+        return replace(self, weights=replace(w, source=cache)), cache
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
         """Nothing per token."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from strata.figures import RowFigures
 from strata.files import ModelFile
 from strata.kernels import Kernels, StepResult
 from strata.kernels.moe import MoeWeights
@@ -54,6 +55,16 @@ class Model(Protocol):
         """Give it its memory. Once, before the first step. `experts` has those of the mixtures;
         None: they are as they came with the weights.
         """
+        ...
+
+    def cache_rows(self, nbytes: int, tokens: int) -> int:
+        """Before it is bound: reads tables that stay in the file by the row, through caches of
+        `nbytes` in all, for steps of up to `tokens`. The bytes they take; 0 without such a table.
+        """
+        ...
+
+    def rows(self) -> RowFigures | None:
+        """Of those caches; None without one. From any thread."""
         ...
 
     def forward(self, plan: ForwardPlan) -> StepResult:

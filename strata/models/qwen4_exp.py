@@ -175,7 +175,7 @@ def indexer(weights: Weights, config: ArchConfig, number: int) -> IndexerWeights
     )
 
 
-def ngram(weights: Weights, config: ArchConfig, number: int) -> NgramWeights:
+def ngram(weights: Weights, config: ArchConfig, number: int) -> Ngram:
     """The n-gram embeddings of a layer. A checkpoint may say its hashes itself."""
     shape = config.ngram
     assert shape is not None
@@ -188,14 +188,14 @@ def ngram(weights: Weights, config: ArchConfig, number: int) -> NgramWeights:
             offsets=weights.integers("ngram_offsets", number, heads),
         )
     whole = "ngram_table" if weights.has("ngram_table", number) else "ngram_shard"
-    table = weights.table(whole, number, shape.dim)
+    table, parts = weights.table(whole, number, shape.dim)
     rows = sum(part.rows for part in table)
     if rows < own.offsets[-1] + own.sizes[-1]:
         raise ModelError(
             f"the n-gram table of layer {number} has {rows} rows of"
             f" {own.offsets[-1] + own.sizes[-1]}: {weights.file.path} is not complete"
         )
-    return NgramWeights(
+    made = NgramWeights(
         table=table,
         multipliers=own.multipliers,
         sizes=own.sizes,
@@ -211,6 +211,7 @@ def ngram(weights: Weights, config: ArchConfig, number: int) -> NgramWeights:
         conv=weights.values("ngram_conv", number, width, shape.kernel),
         dilation=shape.size,
     )
+    return Ngram(made, parts)
 
 
 def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
@@ -218,8 +219,7 @@ def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     residual = streams(weights, config, number, "mlp")
     after = Moe(experts.moe(weights, config, number, residual))
     if config.ngram is not None and number in config.ngram.hashes:
-        before = Ngram(ngram(weights, config, number))
-        return (before, mixer(weights, config, number), after)
+        return (ngram(weights, config, number), mixer(weights, config, number), after)
     return (mixer(weights, config, number), after)
 
 

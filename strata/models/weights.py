@@ -21,6 +21,7 @@ from torch import Tensor
 
 from strata.files import ModelFile, TensorEntry
 from strata.kernels.quant import QTensor, dequantise, quantised
+from strata.memory.row_reader import TablePart
 from strata.types import ModelError
 
 _log = logging.getLogger(__name__)
@@ -91,19 +92,23 @@ class Weights:
         self.expert_nbytes += self.nbytes - before
         return parts
 
-    def table(self, short: str, layer: int | None, cols: int) -> list[QTensor]:
+    def table(
+        self, short: str, layer: int | None, cols: int
+    ) -> tuple[list[QTensor], tuple[TablePart, ...]]:
         """A matrix of any number of rows, or several that follow each other, when the name has a
-        place for a number. To be read where it lies: it does not count as memory.
+        place for a number; and where they lie. To be read there: it does not count as memory.
         """
-        parts: list[QTensor] = []
+        matrices: list[QTensor] = []
+        parts: list[TablePart] = []
         before = self.nbytes
         while (entry := self.file.tensors.get(self.name(short, layer, len(parts)))) is not None:
             rows = prod(entry.shape) // cols
-            parts.append(self.matrix(short, layer, rows, cols, len(parts)))
+            matrices.append(self.matrix(short, layer, rows, cols, len(parts)))
+            parts.append(TablePart(entry.path, entry.offset, rows))
             if not self._numbered(short):
                 break
         self.nbytes = before
-        return parts
+        return matrices, tuple(parts)
 
     def vector(self, short: str, layer: int | None, size: int) -> Tensor:
         """A vector as float32 [size]. ModelError when missing or of another shape."""

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from strata.figures import ExpertFigures, ExpertUse, Snapshot
+from strata.figures import ExpertFigures, ExpertUse, RowFigures, Snapshot
 from strata.types import Usage
 
 
@@ -44,16 +44,27 @@ def added(uses: Sequence[ExpertUse]) -> ExpertUse | None:
 
 
 def page(now: Snapshot) -> bytes:
-    """GET /v1/experts: totals since start, and each layer's."""
+    """GET /v1/experts: totals since start, each layer's, and the rows of n-gram tables."""
     layers = now.experts
     total = None
     if layers:
         names = ("experts", "on_device", "on_host", "active", "evicted")
         sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
         total = {**sums, "prefetch": _prefetch(layers), **_use_of(layers)}
+    own = [_layer(layer) for layer in layers]
     return orjson.dumps(
-        {"object": "experts", "total": total, "layers": [_layer(layer) for layer in layers]}
+        {"object": "experts", "total": total, "layers": own, "ngram_rows": _rows(now.rows)}
     )
+
+
+def _rows(told: RowFigures | None) -> dict[str, Any] | None:
+    """null where no cache has them."""
+    if told is None:
+        return None
+    row = asdict(told)
+    row["stall_ms"] = _ms(row.pop("stall_s"))
+    row["bytes"] = row.pop("nbytes")
+    return {**row, "hit_rate": _part(told.hits, told.lookups)}
 
 
 def _layer(layer: ExpertFigures) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from strata.figures import Snapshot
+from strata.figures import RowFigures, Snapshot
 from strata.server import experts
 
 FIRST_TOKEN_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -128,6 +128,14 @@ def engine_families(now: Snapshot) -> Iterator[Metric]:
     states = {"total": now.states_total, "free": now.states_free, "cached": now.states_cached}
     yield _labelled(GaugeMetricFamily("strata_cache_states", text, labels=["state"]), states)
     yield from experts.families(now)
+    rows = now.rows or RowFigures()
+    text = "Rows of n-gram tables looked up, by whether they had to be read."
+    results = {"hit": rows.hits, "miss": rows.lookups - rows.hits}
+    yield _labelled(CounterMetricFamily("strata_ngram_rows", text, labels=["result"]), results)
+    text = "Bytes read for them."
+    yield CounterMetricFamily("strata_ngram_bytes", text, value=rows.nbytes)
+    text = "Seconds that steps waited for them."
+    yield CounterMetricFamily("strata_ngram_stall_seconds", text, value=rows.stall_s)
 
 
 F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)

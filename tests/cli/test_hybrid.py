@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from strata.server.service import Lobby
 from strata.settings import Config
 from strata.synth import gguf_file
 from strata.synth.shape import FAMILIES, Shape
-from strata.types import silent
+from strata.types import ConfigError, silent
 
 STORY = "Once upon a time there was a cache that remembered every word it had read. " * 12
 
@@ -66,7 +67,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     plant = assemble.build(config, tmp_path_factory.mktemp("none"), silent, facts.append)
     assert any("states" in fact for fact in facts), "the memory plan has the states"
     yield Client(create_app(Lobby(plant.service)))
-    plant.engine.stop()
+    plant.stop()
 
 
 def user(text: str, **more: Any) -> dict[str, Any]:
@@ -106,3 +107,29 @@ def test_what_is_cached_is_told_and_dropped(client: Client) -> None:
     assert left["pages"]["free"] == left["pages"]["total"]
     assert left["states"]["free"] == left["states"]["total"]
     assert client.chat(user("Hello."))[1]["reused"] == 0
+
+
+def test_ngrams_are_the_same_from_a_cache_and_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    shape = Shape(
+        layers=3, interval=3, hidden=64, heads=2, kv_heads=1, head_dim=32, ffn=64, vocab=1024,
+        key_heads=2, value_heads=2, state_dim=16, context=2048, experts=4, top_k=2, expert_ffn=32,
+        shared_ffn=32, streams=4, stream_rank=8, index_heads=2, index_dim=16, index_budget=64,
+        index_ratio=4, ngram_heads=4, ngram_vocab=200,
+    )  # fmt: skip
+    gguf_file.write(path, FAMILIES["qwen4_exp"], shape, "F32", 1, silent)
+    answers, told = [], []
+    for size in ("0", "64MiB"):
+        facts: list[str] = []
+        config = Config(str(path), cache_size="32MiB", threads=1, ngram_cache=size)
+        plant = assemble.build(config, tmp_path, silent, facts.append)
+        client = Client(create_app(Lobby(plant.service)))
+        answers.append([client.chat(user(STORY), max_tokens=20) for _ in range(2)])
+        told.append(client("GET", "/v1/experts")["ngram_rows"])
+        plant.stop()
+    assert answers[0] == answers[1] and told[0] is None
+    assert told[1]["hits"] and told[1]["bytes"] and told[1]["hit_rate"] > 0.5
+
+    config = Config(str(path), cache_size="32MiB", prefill_chunk=4096, ngram_cache="4KiB")
+    with pytest.raises(ConfigError, match="set --ngram-cache to at least 1MiB"):
+        assemble.build(config, tmp_path, silent, facts.append)

@@ -107,6 +107,9 @@ class ScriptedModel:
             self._states = state_layout(memory).views(states)[0]["sum"].numpy().view(np.uint64)
             self._states[:] = 0xDEAD
 
+    def rows(self) -> None:
+        return None
+
     def logits(self, value: int) -> np.ndarray:
         """float32 [vocab]: coarse, so that ties at the top are common."""
         words = np.uint64(value) * self._odd

@@ -7,6 +7,7 @@ on the batch, so there it is tokens, and log-probabilities within rounding.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,16 @@ from strata.files import open_model
 from strata.models import loader
 from strata.synth import folder
 from strata.synth.shape import FAMILIES, Shape
-from strata.types import Backend, DoneEvent, Request, RequestError, Sampling, TokenEvent, silent
+from strata.types import (
+    Backend,
+    DoneEvent,
+    FailedEvent,
+    Request,
+    RequestError,
+    Sampling,
+    TokenEvent,
+    silent,
+)
 
 SIZES = Shape(
     layers=3, interval=3, hidden=64, heads=4, kv_heads=2, head_dim=32, ffn=64, experts=6, top_k=2,
@@ -100,10 +110,12 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp(name) / name
     folder.write(path, family, shape, "F32", 3, silent)
 
-    def made(threads: int = 2, **changes: Any) -> Lab:
+    def made(threads: int = 2, rows: tuple[int, int] | None = None, **changes: Any) -> Lab:
         # The reference is a loop of small operations, which a second thread only slows down.
         chosen = kernels.choose(Backend(kind), "cpu", threads if kind == "native" else 1)
         model = loader.load(open_model(path), chosen)
+        if rows is not None and not model.cache_rows(*rows):
+            pytest.skip("nothing is read by the row")
         return Lab(model, exact=kind == "native", **changes)
 
     return made
@@ -153,6 +165,28 @@ def test_any_way_of_running_gives_the_same(lab: Load) -> None:
                 way.same(got, right)
         if settings.get("pages", 200) == 200:
             assert way.engine.core.cache.stats().hits >= 8, "the second time, all are known"
+
+
+def test_rows_of_ngrams_from_a_cache(lab: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"prefill_chunk": 37, "mixed_chunk": 5, "pages": 34, "states": 6, "batch": 3}
+    way = lab(2, rows=(40_000, 40), **few)
+    want = play(lab(1, batch=1), 0, cached=False)
+    for _ in range(2):
+        for got, right in zip(play(way, 1), want, strict=True):
+            way.same(got, right)
+    told = way.engine.snapshot().rows
+    assert 700 < told.lookups - told.hits < told.hits and told.nbytes
+
+    # A disk that fails ends the requests of that step, with its reason; others are served.
+    way = lab(2, rows=(1 << 20, 512))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", lambda *call: 0)
+        outlet = way.submit(prompts()[0], 8)
+        while way.engine.core.busy or outlet.events.empty():
+            way.engine.turn()
+        event = outlet.events.get()
+        assert isinstance(event, FailedEvent) and "the disk well" in event.message
+    way.same(way.ask(prompts()[0], 8)[0], want[0])
 
 
 def test_short_suffixes_after_a_hit(lab: Load) -> None:

@@ -10,7 +10,8 @@ import torch
 from toy import Shape, Toy, Weights, random_tokens
 
 from strata.kernels import choose
-from strata.kernels.quant import Format
+from strata.kernels.ngram import NgramWeights
+from strata.kernels.quant import Format, QTensor
 from strata.types import Backend, Capture
 
 _cpu = pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
@@ -89,6 +90,58 @@ def test_chunks_threads_company_and_captures_change_no_bit(isa: str) -> None:
             other = short.sequence(tokens[: capture.position])
             short.read(other, 300)
             assert torch.equal(_bits(model, capture.slot), _bits(short, other.slot)), capture
+
+
+class Elsewhere:
+    """Has the rows of a table in slots that differ from step to step, and strange bytes beside."""
+
+    def __init__(self, table: list[QTensor]) -> None:
+        rows = torch.cat([part.data.view(part.rows, -1) for part in table])
+        self.rows, self.rng = rows.numpy(), np.random.default_rng(0)
+        self.table = torch.empty(3 * len(rows), rows.shape[1], dtype=torch.uint8)
+
+    def fetch(self, rows: np.ndarray) -> np.ndarray:
+        order = self.rng.permutation(len(self.table))[: len(self.rows)].astype(np.int32)
+        self.table.fill_(0x7F)
+        self.table[torch.from_numpy(order[rows]).long()] = torch.from_numpy(self.rows[rows])
+        return order[rows]
+
+
+def elsewhere(w: NgramWeights) -> NgramWeights:
+    """With a source, and nothing in the table itself."""
+    empty = [replace(part, data=torch.zeros_like(part.data)) for part in w.table]
+    return replace(w, table=empty, source=Elsewhere(w.table))
+
+
+@pytest.mark.parametrize("kind", ["reference", *ISAS])
+@pytest.mark.parametrize("form", [Format.F32, Format.Q4_0])
+def test_rows_that_are_fetched_change_no_bit(kind: str, form: Format) -> None:
+    shape = replace(N, layers="nnd", formats=(Format.Q8_0, Format.F32), table_format=form)
+
+    def model(fetched: bool, threads: int = 2) -> Toy:
+        weights = Weights(shape)
+        if fetched:
+            weights.layers = [
+                (elsewhere(w) if isinstance(w, NgramWeights) else w, mlp)
+                for w, mlp in weights.layers
+            ]
+        if kind == "reference":
+            return Toy(weights, choose(Backend.REFERENCE, "cpu", 1))
+        return Toy(weights, choose(Backend.NATIVE, "cpu", threads, kind))
+
+    found = []
+    for toy in (model(False), model(True), model(True, 1)):
+        a, b, c = (toy.sequence(text(n, seed=n)) for n in (300, 40, 9))
+        captures = [Capture(0, 2, 2, toy.slot()), Capture(0, 259, 259, toy.slot())]
+        captures.append(Capture(1, 5, 5, toy.slot()))
+        toy.step([(a, 260), (b, 7)], captures)
+        toy.step([(b, 1), (a, 1), (c, 4)])
+        toy.step([(c, 5), (b, 30), (a, 39)])
+        slots = [*(capture.slot for capture in captures), a.slot, b.slot, c.slot]
+        logits = [torch.cat(s.logits).view(torch.int32) for s in (a, b, c)]
+        found.append([*logits, *(_bits(toy, slot) for slot in slots)])
+    for got in found[1:]:
+        assert all(map(torch.equal, got, found[0]))
 
 
 def _bits(model: Toy, slot: int) -> torch.Tensor:

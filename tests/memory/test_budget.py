@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from strata.memory.budget import MemoryPlan, parse_size, plan_memory, show_bytes
+from strata.memory.budget import MemoryPlan, SlotShare, parse_size, plan_memory, show_bytes
 from strata.types import ConfigError
 
 MIB, GIB = 2**20, 2**30
@@ -114,6 +114,17 @@ def test_more_than_the_memory() -> None:
         plan(memory=GIB)
     with pytest.raises(ConfigError, match="smaller model"):
         plan(memory=50 * MIB)
+
+
+def test_experts_lie_in_slots_beside_the_weights() -> None:
+    slots = (SlotShare("RAM", 2 * MIB, 300, 3072),)
+    made = plan_memory(**SMOL, experts=slots)
+    assert "600.0 MiB   RAM: 300 of 3072 in slots of 2.0 MiB" in str(made)
+    assert f"{(98 * MIB + 600 * MIB + made.cache_bytes) / GIB:.1f} GiB   of 16.0 GiB" in str(made)
+    with pytest.raises(ConfigError, match=r"--cache-size to at most 326MiB"):
+        plan_memory(**{**SMOL, "memory": GIB}, experts=slots)
+    with pytest.raises(ConfigError, match=r"--expert-ram to at most 102MiB"):
+        plan_memory(**{**SMOL, "memory": 400 * MIB, "cache_bytes": 200 * MIB}, experts=slots)
 
 
 def test_show_bytes() -> None:

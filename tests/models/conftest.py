@@ -38,10 +38,13 @@ class Bench:
         length: int = 512,
         threads: int = 1,
         kv_dtype: str | None = None,
+        rows: int | None = None,
     ) -> None:
         kernels = choose(Backend(backend), "cpu", threads)
         kernels.kv_dtype = kv_dtype or kernels.kv_dtype
         self.model = loader.load(open_model(path), kernels)
+        if rows is not None:  # through caches of so many bytes, for steps of 50 tokens
+            assert self.model.cache_rows(rows, 50)
         pages = -(-length // BLOCK)
         memory = self.model.memory(BLOCK)
         self.arena = SlotArena(pages + 3, page_layout(memory).nbytes)
@@ -115,5 +118,5 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def load() -> Callable[..., Bench]:
-    """Bench(path, backend, length, threads, kv_dtype)."""
+    """Bench(path, backend, length, threads, kv_dtype, rows)."""
     return Bench

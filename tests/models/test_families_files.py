@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strata.files import ModelFile
 from strata.models import qwen4_exp
-from strata.types import ModelError
+from strata.types import ConfigError, ModelError
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,37 @@ def test_hashes_that_a_checkpoint_holds_are_obeyed(
     before = load(tmp_path, "reference").logits(tokens)
     change(tmp_path, other_hashes)
     assert (load(tmp_path, "reference").logits(tokens) - before).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("case", ["flash", "flash-two-ngram-layers", "flash-multimodal"])
+def test_ngrams_through_a_cache_of_rows(
+    case: str, backend: str, tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    if backend == "native":
+        pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
+    families.make(CASES[case], tmp_path, max_shard_size="60KB")
+    tokens = families.tokens(8, 150)
+    mapped = load(tmp_path, backend)
+    assert mapped.model.rows() is None
+    # The smallest cache for 50 tokens, where rows are missed all the time, and one for all.
+    settings = CASES[case].settings
+    layers, heads = len(settings["ple_layer_ids"]), settings["heads_per_ngram"]
+    heads *= settings.get("ngram_size", 3) - 1
+    row = settings["ple_embed_dim"] // heads * CASES[case].dtype.itemsize
+    least = layers * 50 * heads * (row + 36)
+    with pytest.raises(ConfigError, match="--ngram-cache"):
+        load(tmp_path, backend, rows=least - 1)
+    misses = []
+    for rows in (least, 1 << 20):
+        cached = load(tmp_path, backend, rows=rows)
+        for chunk in (1, 7, 50):
+            want = mapped.logits(tokens, chunk)
+            assert torch.equal(cached.logits(tokens, chunk), want), (rows, chunk)
+        told = cached.model.rows()
+        assert told.lookups == 3 * 150 * layers * heads
+        misses.append(told.lookups - told.hits)
+    assert misses[0] > misses[1] > 0
 
 
 def test_a_table_of_ngrams_is_no_memory(tmp_path: Path, load: Callable[..., Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from strata.figures import Freed, Record, Snapshot
+from strata.figures import ExpertUse, Freed, Record, Snapshot
 from strata.server.app import create_app
 from strata.server.guard import Access
 from strata.server.run import bind, make_server
@@ -167,11 +167,16 @@ class ScriptedEvents:
         return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores)
 
     def done(self, finish: Finish) -> DoneEvent:
-        usage = Usage(len(self.request.tokens), self.engine.cached, self.index, 0, 0, 0, None)
+        prompt, use = len(self.request.tokens), self.engine.use
+        usage = Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
         scores = None
         if self.request.sampling.prompt_logprobs is not None and not self.index:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
         return DoneEvent(self.request.id, finish, usage, scores)
+
+    async def stop(self) -> DoneEvent:
+        self.over = True
+        return self.done(Finish.STOP)
 
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
         if not self.over:
@@ -196,6 +201,7 @@ class ScriptedEngine:
     refusal: RequestError | None = None
     past: tuple[Record, ...] = ()
     now: Snapshot | None = None
+    use: ExpertUse | None = None
     freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:

@@ -71,6 +71,7 @@ def test_requests(call, engine):
         "first_token_s": 0.1,
         "queue_s": 0.01,
         "duration_s": 0.5,
+        "experts": None,
     }
     assert data[1]["first_token_s"] is None
 

@@ -97,31 +97,54 @@ void Ngram::project(Member& member, const Work& work) const {
   });
 }
 
+void Ngram::rows(const Step& step, int64_t* rows) const {
+  require_states(step);
+  for (int row = 0; row < step.rows; ++row)
+    for (int token = step.row_starts[row]; token < step.row_starts[row + 1]; ++token)
+      each_row(step, row, step.row_starts[row], token, [&](int64_t number) { *rows++ = number; });
+}
+
 // The table's rows for one token, side by side -> work.own.
 void Ngram::embed(const Work& work, int token) const {
   const NgramWeights& w = weights_;
+  float* out = work.own;
+  if (w.fetched) {
+    const int format = w.table.front().format;
+    const size_t bytes = row_bytes(format, w.columns), heads = w.sizes.size();
+    for (size_t head = 0; head < heads; ++head, out += w.columns)
+      dequantise_row(format, w.fetched + bytes * slots_[token * heads + head], w.columns, out);
+    return;
+  }
   const int row = rows_between(work.step, token, token + 1).begin;
+  // The history in the state ends where this block's part of the row begins.
+  const int begin = std::max(work.first, work.step.row_starts[row]);
+  each_row(work.step, row, begin, token, [&](int64_t number) {
+    lookup(number, out);
+    out += w.columns;
+  });
+}
+
+// take(row of the table) for each head; the history in the state ends at the token `begin`.
+template <class Take>
+void Ngram::each_row(const Step& step, int row, int begin, int token, Take take) const {
+  const NgramWeights& w = weights_;
   const int heads = static_cast<int>(w.sizes.size()) / past();
   uint64_t hash = 0;
   bool ended = false;
-  float* out = work.own;
   for (int back = 0, head = 0; back <= past(); ++back) {
-    const int64_t seen = token_before(work, row, token, back);
+    const int64_t seen = token_before(step, row, begin, token, back);
     ended = ended || seen < 0;
     hash ^= static_cast<uint64_t>(ended ? w.eos : seen) * static_cast<uint64_t>(w.multipliers[back]);
     ended = ended || (back > 0 && seen == w.eos);
-    for (int last = back * heads; head < last; ++head, out += w.columns)
-      lookup(w.offsets[head] + static_cast<int64_t>(hash % static_cast<uint64_t>(w.sizes[head])),
-             out);
+    for (int last = back * heads; head < last; ++head)
+      take(w.offsets[head] + static_cast<int64_t>(hash % static_cast<uint64_t>(w.sizes[head])));
   }
 }
 
 // -1 where the sequence had not begun.
-int64_t Ngram::token_before(const Work& work, int row, int token, int back) const {
-  // The history in the state ends where this block's part of the row begins.
-  const int begin = std::max(work.first, work.step.row_starts[row]);
-  if (token - back >= begin) return work.step.tokens[token - back];
-  const int32_t* history = memory_.history + work.step.state_slots[row] * memory_.history_slot;
+int64_t Ngram::token_before(const Step& step, int row, int begin, int token, int back) const {
+  if (token - back >= begin) return step.tokens[token - back];
+  const int32_t* history = memory_.history + step.state_slots[row] * memory_.history_slot;
   return static_cast<int64_t>(history[past() - (begin - (token - back))]) - 1;
 }
 

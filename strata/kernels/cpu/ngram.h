@@ -1,7 +1,7 @@
 // Hashed n-gram embeddings, added to the residual streams.
 //
-// A step's tokens are taken in blocks, in order: rows of a table that is read where it lies,
-// projections to a value and to a key for each stream, the value gated by the match of key and
+// A step's tokens are taken in blocks, in order: rows of a table that is read where it lies, or
+// of which the step's rows were fetched, projections to a value and to a key for each stream, the value gated by the match of key and
 // stream, and a dilated causal convolution of it. The last tokens and the convolution's window
 // are kept in the sequence's state.
 #pragma once
@@ -21,6 +21,7 @@ struct TablePart {
 
 struct NgramWeights {
   std::vector<TablePart> table;  // ascending
+  const std::byte* fetched;      // rows of the first part's format; null: read from the table
   int columns;                   // of the table
   std::vector<int64_t> multipliers;     // of the token and of those before it
   std::vector<int64_t> sizes, offsets;  // of each head, those of two tokens first
@@ -50,6 +51,10 @@ class Ngram : public Op {
   void prepare(const Step& step) const override;
   size_t scratch(const Step& step, int threads) const override;
   void run(Member& member, const Step& step, std::byte* scratch) const override;
+  // The table's rows for a step that has not begun, by token and head -> rows [count, heads].
+  void rows(const Step& step, int64_t* rows) const;
+  // Which of `fetched` these are for the next step, [count, heads].
+  void set_slots(const int32_t* slots) { slots_ = slots; }
 
  private:
   struct Work;
@@ -57,7 +62,9 @@ class Ngram : public Op {
   void block(Member& member, const Work& work) const;
   void project(Member& member, const Work& work) const;
   void embed(const Work& work, int token) const;
-  int64_t token_before(const Work& work, int row, int token, int back) const;
+  template <class Take>
+  void each_row(const Step& step, int row, int begin, int token, Take take) const;
+  int64_t token_before(const Step& step, int row, int begin, int token, int back) const;
   void lookup(int64_t row, float* out) const;
   void gate(const Work& work, int token, int stream) const;
   void remember(const Work& work, int row) const;
@@ -65,6 +72,7 @@ class Ngram : public Op {
 
   NgramWeights weights_;
   NgramMemory memory_;
+  const int32_t* slots_ = nullptr;
 };
 
 }  // namespace strata

@@ -92,18 +92,18 @@ std::shared_ptr<Op> mlp(const Port& port, const Linear& gate, const Linear& up,
   return std::make_shared<Mlp>(MlpWeights{port, gate, up, down});
 }
 
-std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
-                          const std::vector<int64_t>& firsts, int columns,
-                          std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
-                          std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
-                          const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
-                          int kernel, int dilation, const std::vector<uintptr_t>& fields,
-                          const std::vector<size_t>& slot_elements) {
+std::shared_ptr<Ngram> ngram(const std::vector<int>& formats, const std::vector<uintptr_t>& parts,
+                             const std::vector<int64_t>& firsts, uintptr_t fetched, int columns,
+                             std::vector<int64_t> multipliers, std::vector<int64_t> sizes,
+                             std::vector<int64_t> offsets, int eos, int streams, const Linear& key,
+                             const Linear& value, const std::vector<uintptr_t>& vectors, float eps,
+                             int kernel, int dilation, const std::vector<uintptr_t>& fields,
+                             const std::vector<size_t>& slot_elements) {
   std::vector<TablePart> table;
   for (size_t i = 0; i < parts.size(); ++i)
     table.push_back(
         {formats.at(i), reinterpret_cast<const std::byte*>(parts[i]), firsts.at(i)});
-  NgramWeights weights{std::move(table), columns, std::move(multipliers), std::move(sizes),
+  NgramWeights weights{std::move(table), reinterpret_cast<const std::byte*>(fetched), columns, std::move(multipliers), std::move(sizes),
                        std::move(offsets), eos, streams, key, value, floats(vectors.at(0)),
                        floats(vectors.at(1)), floats(vectors.at(2)), floats(vectors.at(3)), eps,
                        kernel, dilation};
@@ -111,6 +111,20 @@ std::shared_ptr<Op> ngram(const std::vector<int>& formats, const std::vector<uin
                      reinterpret_cast<float*>(fields.at(1)), slot_elements.at(0),
                      slot_elements.at(1)};
   return std::make_shared<Ngram>(std::move(weights), memory);
+}
+
+void ngram_rows(const Ngram& op, const Ints& tokens, const Ints& row_starts,
+                const Ints& state_slots, uintptr_t rows) {
+  Step step{};
+  step.count = static_cast<int>(tokens.shape(0));
+  step.rows = static_cast<int>(state_slots.shape(0));
+  if (static_cast<int>(row_starts.shape(0)) != step.rows + 1 ||
+      row_starts.data()[step.rows] != step.count)
+    throw std::invalid_argument("the arrays of a plan do not fit each other");
+  step.tokens = tokens.data();
+  step.row_starts = row_starts.data();
+  step.state_slots = state_slots.data();
+  op.rows(step, reinterpret_cast<int64_t*>(rows));
 }
 
 std::shared_ptr<Op> head(const Port& port, const Linear& weight) {
@@ -184,10 +198,17 @@ void bind_ops(nb::module_& m) {
         "norm; sizes: key heads, value heads, dim, kernel; fields: conv and state of slot 0.");
   m.def("mixer", &mixer, "port"_a, "down"_a, "up"_a, "inject"_a, "inject: one or none.");
   m.def("mlp", &mlp, "port"_a, "gate"_a, "up"_a, "down"_a);
-  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "columns"_a, "multipliers"_a,
+  nb::class_<Ngram, Op>(m, "Ngram", "Of a step whose rows are fetched before it.")
+      .def("rows", &ngram_rows, "tokens"_a, "row_starts"_a, "state_slots"_a, "rows"_a,
+           "The table's rows for a step -> int64 [tokens, heads] at the address `rows`.")
+      .def("set_slots", [](Ngram& op, uintptr_t slots) {
+        op.set_slots(reinterpret_cast<const int32_t*>(slots));
+      }, "slots"_a, "Where they lie: the address of int32 [tokens, heads], for the next step.");
+  m.def("ngram", &ngram, "formats"_a, "parts"_a, "firsts"_a, "fetched"_a, "columns"_a, "multipliers"_a,
         "sizes"_a, "offsets"_a, "eos"_a, "streams"_a, "key"_a, "value"_a, "vectors"_a, "eps"_a,
         "kernel"_a, "dilation"_a, "fields"_a, "slot_elements"_a,
         "formats, parts, firsts: of the table's parts, with the numbers of their first rows; "
+        "fetched: the address of the fetched rows, or 0; "
         "vectors: norm_key, norm_query, norm_conv, conv [kernel, width]; fields: history and conv "
         "of slot 0.");
   m.def("head", &head, "port"_a, "weight"_a);

@@ -1,0 +1,163 @@
+"""A model's expert store, from settings: records, slots, policy, profile and trace.
+
+Decides whether there is one at all. Torch is imported late, as in assemble.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strata.files import ModelFile
+from strata.memory.budget import SlotShare
+from strata.memory.expert_budget import DEVICE, HOST, automatic, share, size_or_auto
+from strata.memory.machine import available_memory, machine_memory
+from strata.settings import Config
+from strata.types import ProgressSink, StrataError
+
+if TYPE_CHECKING:
+    from strata.experts.layout import ExpertLayout
+    from strata.experts.store import TierPlan
+    from strata.memory.disk import RecordFile
+    from strata.memory.transfer import Copier
+
+_log = logging.getLogger(__name__)
+Report = Callable[[str], None]
+_MEASURE_S = 0.1  # at each depth of reading
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`experts` is a `strata.experts.store.ExpertStore` on `slots`."""
+
+    experts: Any
+    slots: tuple[SlotShare, ...]
+    ends: tuple[Callable[[], None], ...]  # what is to be done when the engine has stopped
+
+    def close(self) -> None:
+        """Once the engine has stopped. What cannot be written is logged."""
+        for end in self.ends:
+            try:
+                end()
+            except StrataError as error:
+                _log.error("%s", error)
+
+
+def slots_for(
+    config: Config, model: Any, kernels: Any, beside: int
+) -> tuple[SlotShare, ...] | None:
+    """Slots for the experts of a `model` that is not yet bound; None when they are to be held with
+    the other weights, or it has none. `beside` are bytes that others will take. ConfigError.
+    """
+    mixtures = model.mixtures()
+    if not mixtures:
+        return None
+
+    from strata.experts.layout import ExpertLayout
+
+    layout = ExpertLayout.of(_layers(mixtures), kernels)
+    others = model.weight_bytes - model.expert_bytes + beside
+    return _slots(config, layout.sizes().tolist(), others, _top_k(mixtures))
+
+
+def open_store(
+    config: Config,
+    file: ModelFile,
+    model: Any,
+    kernels: Any,
+    slots: tuple[SlotShare, ...],
+    progress: ProgressSink,
+    report: Report,
+) -> Store:
+    """The store of a model that is not yet bound. Packs the records on first use. StrataError."""
+    from strata.experts.pack import records_for
+
+    mixtures = model.mixtures()
+    folder = Path(config.expert_records).expanduser() if config.expert_records else None
+    layout, records = records_for(file, _layers(mixtures), kernels, folder, progress, report)
+    return _stocked(config, file.path.name, layout, records, slots, _top_k(mixtures))
+
+
+def _layers(mixtures: Any) -> list[tuple[int, Any]]:
+    return [(number, weights.experts) for number, weights in mixtures]
+
+
+def _top_k(mixtures: Any) -> int:
+    most: int = max(weights.top_k for _, weights in mixtures)
+    return most
+
+
+def _stocked(
+    config: Config,
+    name: str,
+    layout: ExpertLayout,
+    records: RecordFile,
+    slots: tuple[SlotShare, ...],
+    top_k: int,
+) -> Store:
+    """The store over a record file."""
+    from strata.experts import profile
+    from strata.experts.lanes import Rates
+    from strata.experts.policies import POLICIES
+    from strata.experts.store import ExpertStore, TierPlan
+    from strata.experts.trace import TraceHead, TraceWriter
+    from strata.memory.disk import best_depth
+    from strata.memory.transfer import ThreadCopier, bus_copier
+
+    places, experts = len(layout.places), layout.experts
+    policies = {tier: POLICIES[config.expert_policy](places, experts) for tier in (HOST, DEVICE)}
+    kept = Path(config.expert_profile).expanduser() if config.expert_profile else None
+    if kept is not None and (known := profile.load(kept, places, experts)) is not None:
+        for policy in policies.values():
+            policy.learn(known)
+    trace = None
+    if config.expert_trace:
+        head = TraceHead(name, experts, tuple(place.record for place in layout.places))
+        trace = TraceWriter(Path(config.expert_trace).expanduser(), head)
+    rates = records.rates(seconds=_MEASURE_S)
+    depth = best_depth(rates)
+    disk, bus = ThreadCopier(depth, "strata-disk"), bus_copier("cpu")
+
+    def plan(tier: str, copier: Copier) -> TierPlan | None:
+        own = {one.nbytes: one.slots for one in slots if one.tier == tier}
+        return TierPlan(own, policies[tier], copier) if own else None
+
+    host = plan(HOST, disk)
+    assert host is not None
+    store = ExpertStore(
+        layout,
+        records.read,
+        host,
+        plan(DEVICE, bus),
+        top_k=top_k,
+        prefetch=config.expert_prefetch == "on",
+        trace=trace,
+        rates=Rates(disk=rates[depth]),
+    )
+    ends: list[Callable[[], None]] = [disk.close, bus.close, records.close]
+    if trace is not None:
+        ends.append(trace.close)
+    if kept is not None:
+        # Of the fast memory, if there is any: it sees every lookup, the others what it lacks.
+        wanted = policies[DEVICE if any(one.tier == DEVICE for one in slots) else HOST].popularity
+        ends.append(lambda: profile.save(kept, wanted(), places))
+    return Store(store, slots, tuple(ends))
+
+
+def _slots(
+    config: Config, records: list[int], others: int, least: int
+) -> tuple[SlotShare, ...] | None:
+    """Slots for records of these sizes beside `others` bytes; None when all may simply be held."""
+    memory = machine_memory()
+    device = size_or_auto(config.expert_cache, memory) or 0  # auto: no CPU has memory of that kind
+    ram = size_or_auto(config.expert_ram, memory)
+    if ram is None:
+        ram = automatic(sum(records), others + device, available_memory())
+        if ram is None and not device:
+            return None
+        ram = sum(records) if ram is None else ram
+    fast = share(DEVICE, device, records, least) if device else ()
+    return share(HOST, ram, records, least) + fast

@@ -1,0 +1,15 @@
+"""The policies by name, as `--expert-policy` takes them. Each is made of places and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strata.experts.policies.frequency import Lfu, TinyLfu
+from strata.experts.policies.recency import LeastStale, Lru
+from strata.experts.policies.reuse import ValueDensity
+from strata.experts.policy import Policy
+
+POLICIES: dict[str, Callable[[int, int], Policy]] = {
+    one.name: one for one in (ValueDensity, Lru, Lfu, LeastStale, TinyLfu)
+}
+DEFAULT = ValueDensity.name
