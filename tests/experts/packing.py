@@ -64,7 +64,9 @@ def model(seed: int = 0) -> tuple[ModelFile, Layers]:
 
     def stack(name: str, rows: int, cols: int) -> list[QTensor]:
         data = rng.integers(0, 256, EXPERTS * rows * cols * 2, np.uint8)
-        tensors[name] = TensorEntry(name, int(Format.BF16), (EXPERTS, rows, cols), data)
+        tensors[name] = TensorEntry(
+            name, int(Format.BF16), (EXPERTS, rows, cols), data, Path("toy"), 0
+        )
         parts = torch.from_numpy(data).view(EXPERTS, -1)
         return [QTensor(part, Format.BF16, rows, cols) for part in parts]
 
