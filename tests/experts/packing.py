@@ -53,6 +53,9 @@ class CopyingKernels:
             record[at : at + q.data.numel()] = q.data
 
 
+FILE = Path("models/toy.gguf")  # that nobody opens
+
+
 def model(seed: int = 0) -> tuple[ModelFile, Layers]:
     """Random experts, and the file that they seem to come from."""
     rng = np.random.default_rng(seed)
@@ -60,14 +63,14 @@ def model(seed: int = 0) -> tuple[ModelFile, Layers]:
 
     def stack(name: str, rows: int, cols: int) -> list[QTensor]:
         data = rng.integers(0, 256, EXPERTS * rows * cols * 2, np.uint8)
-        tensors[name] = TensorEntry(name, int(Format.BF16), (EXPERTS, rows, cols), data)
+        tensors[name] = TensorEntry(name, int(Format.BF16), (EXPERTS, rows, cols), data, FILE, 0)
         parts = torch.from_numpy(data).view(EXPERTS, -1)
         return [QTensor(part, Format.BF16, rows, cols) for part in parts]
 
     for layer, ffn, hidden in SIZES:
         gate, up = (stack(f"{name}.{layer}", ffn, hidden) for name in ("gate", "up"))
         layers.append((layer, list(map(Expert, gate, up, stack(f"down.{layer}", hidden, ffn)))))
-    return ModelFile("gguf", Path("models/toy.gguf"), "toy", {}, tensors), layers
+    return ModelFile("gguf", FILE, "toy", {}, tensors), layers
 
 
 def contents(layers: Layers) -> bytes:
