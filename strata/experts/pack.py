@@ -188,6 +188,7 @@ def _write(
     tell: Callable[[int], None],
 ) -> list[int]:
     """Appends the records of one mixture, durably; their checksums. `tell`s of bytes written."""
+    # All zeros; each expert leaves the same gaps in it.
     record, sums = SlotArena(1, place.record).data[0], list[int]()
     for number, expert in enumerate(experts):
         tell(place.offset + number * place.record)
@@ -195,7 +196,6 @@ def _write(
         if number + 1 < place.count:
             for matrix in _matrices(experts[number + 1]):
                 will_need(matrix)
-        record.zero_()  # gaps hold the same whatever was there before
         kernels.pack_expert(expert, record[: place.form.nbytes])
         sums.append(zlib.crc32(record.numpy().data))
         out.write(record)

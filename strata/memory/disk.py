@@ -40,7 +40,7 @@ _ENOUGH = 0.95  # of the best rate: a deeper queue only makes each read wait lon
 _log = logging.getLogger(__name__)
 
 
-class _Descriptor:
+class Descriptor:
     """An open file that gives up direct I/O when it is refused. Used by many threads at once."""
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -65,6 +65,22 @@ class _Descriptor:
             if self.current[1]:
                 _log.warning("%s: direct I/O is refused; the page cache is used", self._path)
                 self._replace(0)
+
+    def read(self, view: memoryview, offset: int) -> int:
+        """Bytes that one read gave; from a place, of a length and to an address that are multiples
+        of `ALIGN`. Raises OSError.
+        """
+        fd, direct = self.current
+        try:
+            count = os.preadv(fd, [view], offset)
+        except OSError as error:
+            if not _refused(error, direct):
+                raise
+            self.give_up()
+            return self.read(view, offset)
+        if not direct:
+            _forget(fd, offset, len(view))
+        return count
 
     def _replace(self, direct: int) -> None:
         fd = os.open(self._path, self._flags | direct, 0o644)
@@ -110,7 +126,7 @@ class RecordFile:
         self._offsets, self._sums = offsets, sums
         self._verified = bytearray(len(sums))
         try:
-            self._file = _Descriptor(path, os.O_RDONLY)
+            self._file = Descriptor(path, os.O_RDONLY)
         except OSError as error:
             raise StorageError(f"cannot open {path}: {error.strerror or error}") from error
 
@@ -145,7 +161,7 @@ class RecordFile:
             if attempt:
                 time.sleep(attempt * _PAUSE_S)
             try:
-                count = self._attempt(view, offset)
+                count = self._file.read(view, offset)
             except OSError as error:
                 trouble = error.strerror or str(error)
             else:
@@ -156,20 +172,6 @@ class RecordFile:
             f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
             " sound, pack the model again with `strata pack --force`"
         )
-
-    def _attempt(self, view: memoryview, offset: int) -> int:
-        """Bytes that one read gave."""
-        fd, direct = self._file.current
-        try:
-            count = os.preadv(fd, [view], offset)
-        except OSError as error:
-            if not _refused(error, direct):
-                raise
-            self._file.give_up()
-            return self._attempt(view, offset)
-        if not direct:
-            _forget(fd, offset, len(view))
-        return count
 
     def close(self) -> None:
         """Once no read is under way."""
@@ -220,7 +222,7 @@ class RecordWriter:
 
     def __init__(self, path: Path, offset: int) -> None:
         """Goes on at `offset`; what lies behind it is cut off. Raises OSError, as all of this."""
-        self._file = _Descriptor(path, os.O_RDWR | os.O_CREAT)
+        self._file = Descriptor(path, os.O_RDWR | os.O_CREAT)
         self._at = offset
         os.truncate(path, offset)
 

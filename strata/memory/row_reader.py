@@ -2,12 +2,10 @@
 
 Knows where rows lie and that a disk gives whole blocks: rows near each other come with one read,
 and several reads are under way at a time. Not what the rows are for, nor which are worth keeping.
-Where the file system refuses direct I/O, what was read is taken out of the page cache again.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import weakref
@@ -21,12 +19,12 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
+from strata.memory.disk import ALIGN, Descriptor
 from strata.types import IntArray, StorageError
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
-_BLOCK = 4096  # direct I/O wants places, lengths and addresses in multiples of this
-_NEAR = 2  # blocks that are read for nothing rather than with a read more
+_NEAR = 2  # blocks (of ALIGN bytes) that are read for nothing rather than with a read more
 _WINDOW = 16  # a read begins and ends in one window of so many blocks, but for its last row
 _PIECE = 64  # blocks that a thread reads before it hands out the rows
 _DEPTH = 8
@@ -46,37 +44,30 @@ class _File:
     """A file that is read in whole blocks, by any thread."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._path = path
         try:
-            self.blocks = -(-path.stat().st_size // _BLOCK)
-            self._open(getattr(os, "O_DIRECT", 0))
+            self.blocks = -(-path.stat().st_size // ALIGN)
+            self._file = Descriptor(path, os.O_RDONLY)
         except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise StorageError(f"cannot open {path}: {error.strerror}") from error
-            self._open(0)
-
-    def _open(self, direct: int) -> None:
-        self._fd, self._direct = os.open(self.path, os.O_RDONLY | direct), direct
-        weakref.finalize(self, os.close, self._fd)
+            raise StorageError(f"cannot open {path}: {error.strerror}") from error
+        weakref.finalize(self, self._file.close)
 
     def read(self, block: int, into: Bytes, least: int) -> None:
         """Fills `into` from that block on; at least `least` bytes. StorageError."""
-        for left in reversed(range(_TRIES)):
+        trouble = ""
+        for _ in range(_TRIES):
             try:
-                got = os.preadv(self._fd, [into.data], block * _BLOCK)
-                if got >= least:
-                    break
-                raise OSError(errno.EIO, f"got {got} of {least} bytes")
+                got = self._file.read(into.data, block * ALIGN)
             except OSError as error:
-                if error.errno == errno.EINVAL and self._direct:
-                    self._open(0)
-                if not left:
-                    raise StorageError(
-                        f"cannot read {self.path} at byte {block * _BLOCK}: {error.strerror};"
-                        " see whether the file is whole and the disk well"
-                    ) from error
-        if not self._direct and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, block * _BLOCK, len(into), os.POSIX_FADV_DONTNEED)
+                trouble = error.strerror or str(error)
+            else:
+                if got >= least:
+                    return
+                trouble = f"only {got} of {least} bytes came"
+        raise StorageError(
+            f"{self._path} cannot be read at byte {block * ALIGN} ({trouble}): see whether the file"
+            " is whole and the disk well"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +87,7 @@ class _Reads:
         """The reads that bring the rows at `at` into `slots`."""
         order = np.argsort(at)
         at, slots = at[order], slots[order]
-        first, last = at // _BLOCK, (at + row_bytes - 1) // _BLOCK
+        first, last = at // ALIGN, (at + row_bytes - 1) // ALIGN
         apart = np.ones(len(at), dtype=bool)
         apart[1:] = first[1:] - last[:-1] > _NEAR
         apart[1:] |= first[1:] // _WINDOW != first[:-1] // _WINDOW
@@ -127,12 +118,12 @@ class RowReader:
         spans = [(file.blocks // _WINDOW + 2) * _WINDOW for file in self._files]
         self._starts = np.array([0, *accumulate(spans)])[:-1]
         files = [paths.index(part.path) for part in parts]
-        self._places = self._starts[files] * _BLOCK + [part.offset for part in parts]
+        self._places = self._starts[files] * ALIGN + [part.offset for part in parts]
         self._pool = ThreadPoolExecutor(_DEPTH, "strata-rows")
         self._buffers: SimpleQueue[Bytes] = SimpleQueue()
-        blocks = _PIECE + _WINDOW + row_bytes // _BLOCK + 1
+        blocks = _PIECE + _WINDOW + row_bytes // ALIGN + 1
         for _ in range(_DEPTH):
-            self._buffers.put(np.frombuffer(mmap.mmap(-1, blocks * _BLOCK), dtype=np.uint8))
+            self._buffers.put(np.frombuffer(mmap.mmap(-1, blocks * ALIGN), dtype=np.uint8))
 
     def read(self, rows: Numbers, table: Bytes, slots: IntArray) -> int:
         """Reads rows [n], each once, into slots [n] of table [slots, row_bytes]. The bytes that
@@ -145,7 +136,7 @@ class RowReader:
         wait(jobs)
         for job in jobs:
             job.result()
-        return int(reads.ends[-1]) * _BLOCK
+        return int(reads.ends[-1]) * ALIGN
 
     def _piece(self, reads: _Reads, begin: int, end: int, table: Bytes) -> None:
         """Carries out the reads [begin, end)."""
@@ -153,13 +144,13 @@ class RowReader:
         try:
             starts, first = reads.ends[begin : end + 1] - reads.ends[begin], reads.first[begin:end]
             rows = slice(reads.rows[begin], reads.rows[end])
-            shift = (starts[:-1] - first) * _BLOCK  # from places to the buffer
+            shift = (starts[:-1] - first) * ALIGN  # from places to the buffer
             at = reads.at[rows] + np.repeat(shift, np.diff(reads.rows[begin : end + 1]))
             lasts = at[reads.rows[begin + 1 : end + 1] - reads.rows[begin] - 1] + self._row_bytes
             files = np.searchsorted(self._starts, first, side="right") - 1
-            bounds = (starts * _BLOCK).tolist()
+            bounds = (starts * ALIGN).tolist()
             blocks = (first - self._starts[files]).tolist()
-            least = (lasts - starts[:-1] * _BLOCK).tolist()
+            least = (lasts - starts[:-1] * ALIGN).tolist()
             for i, file in enumerate(files.tolist()):
                 into = buffer[bounds[i] : bounds[i + 1]]
                 self._files[file].read(blocks[i], into, least[i])

@@ -163,7 +163,7 @@ def test_a_fingerprint_of_a_huge_model_is_cheap(tmp_path: Path) -> None:
     ]
     began = time.process_time()
     assert fingerprint_of(ModelFile("gguf", tmp_path, "", {}, {}), mixtures)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5
 
 
 def test_an_index_is_plain_json(packed: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_mixture_is_noted_only_after_it_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a crash of the machine: whatever a line of the journal speaks of was synced before."""
-    events, fsync = list[str](), os.fsync
+    events, fsync, replace = list[str](), os.fsync, os.replace
 
     def synced(fd: int) -> None:
         events.append("sync " + Path(os.readlink(f"/proc/self/fd/{fd}")).name)
@@ -140,12 +140,18 @@ def test_a_mixture_is_noted_only_after_it_is_durable(
         events.append("write")
         return pwrite(fd, view, at)
 
+    def named(source: Path, target: Path) -> None:
+        events.append(f"name {target.name}")
+        replace(source, target)
+
     monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
     monkeypatch.setattr(os, "pwrite", written)
     write(tmp_path)
     one = ["write"] * EXPERTS + [f"sync {PART}", f"sync {JOURNAL}"]
     first = events.index("write")
-    assert events[first:] == one * len(SIZES) + [f"sync {INDEX}.part", f"sync {tmp_path.name}"]
+    last = [f"sync {INDEX}.part", f"name {INDEX}", f"name {RECORDS}", f"sync {tmp_path.name}"]
+    assert events[first:] == one * len(SIZES) + last
 
 
 @pytest.mark.parametrize("place", range(2))

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,17 @@ def test_the_longest_unused_give_way(tmp_path: Path) -> None:
     assert cache.figures.hits - before.hits == 360
 
 
+def test_what_a_step_uses_stays_for_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, 32, [10_000])
+    cache = table.cache(800, at_once=800)
+    most = np.arange(750)
+    table.check(cache, np.arange(800))
+    table.check(cache, np.append(most, np.arange(1000, 1050)))  # all that is not in use gives way
+    before = cache.figures
+    table.check(cache, most)
+    assert cache.figures.hits - before.hits == 750
+
+
 def test_a_cache_too_small_for_a_step(tmp_path: Path) -> None:
     table = Table(tmp_path, 320, [5000])
     table.check(table.cache(4096, at_once=4096), np.arange(4096)[::-1].copy())
@@ -166,13 +178,34 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erro
     with monkeypatch.context() as patch:
         failing(patch, lambda n: error if n > 3 else 0)
         for _ in range(5):  # the slots that were meant for them are not lost
-            with pytest.raises(StorageError, match=r"\.bin at byte \d+.* the disk well"):
+            with pytest.raises(StorageError, match=r"\.bin cannot be read at byte \d+.* disk well"):
                 cache.fetch(np.arange(0, 6000, 10))
         before = cache.figures
     table.check(cache, known[::10])
     assert cache.figures.hits - before.hits == 50
     table.check(cache, np.arange(0, 6000, 10))
     table.check(cache, np.arange(700, 1300))
+
+
+def test_a_failure_is_told_when_nothing_is_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, plain, over = Table(tmp_path, 90, [3000]), os.preadv, []
+
+    def slow(fd: int, into: Any, at: int) -> int:
+        if at < 2 * 4096:
+            raise OSError(errno.EIO, "Input/output error")
+        sleep(0.05)
+        over.append(at)
+        return plain(fd, into, at)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    cache = table.cache(3000)
+    with pytest.raises(StorageError):
+        cache.fetch(np.arange(3000))
+    count = len(over)
+    sleep(0.15)
+    assert len(over) == count > 0
 
 
 def test_a_file_that_became_shorter(tmp_path: Path) -> None:
@@ -199,10 +232,10 @@ def test_where_direct_reads_are_refused(
     table, dropped, direct = Table(tmp_path, 90, [3000, 3000]), [], set()
     opened, read = os.open, os.preadv
 
-    def open_(path: Any, flags: int) -> int:
+    def open_(path: Any, flags: int, *mode: int) -> int:
         if flags & os.O_DIRECT and where == "open":
             raise OSError(errno.EINVAL, "Invalid argument")
-        fd = opened(path, flags & ~os.O_DIRECT)
+        fd = opened(path, flags & ~os.O_DIRECT, *mode)
         direct.add(fd) if flags & os.O_DIRECT else direct.discard(fd)
         return fd
 
