@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strata.config import Config
 from strata.experts.policies import POLICIES, frequency
 from strata.experts.policies.floors import Floors
 from strata.experts.policies.frequency import Lfu, TinyLfu
@@ -159,6 +161,12 @@ def test_many_victims_are_in_the_order_of_few() -> None:
 
 
 # ---------------------------------------------------------------- what all have in common
+
+
+def test_the_settings_name_them_all() -> None:
+    one = next(one for one in fields(Config) if one.name == "expert_policy")
+    assert set(one.metadata["choices"]) == set(POLICIES)
+    assert one.default in POLICIES
 
 
 @pytest.mark.parametrize("name", POLICIES)
