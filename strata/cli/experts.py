@@ -101,14 +101,17 @@ def _stocked(
     """The store over a record file."""
     from strata.experts import profile
     from strata.experts.lanes import Rates
-    from strata.experts.policies import POLICIES
+    from strata.experts.policies import make
     from strata.experts.store import ExpertStore, TierPlan
     from strata.experts.trace import TraceHead, TraceWriter
     from strata.memory.disk import best_depth
     from strata.memory.transfer import ThreadCopier, bus_copier
 
     places, experts = len(layout.places), layout.experts
-    policies = {tier: POLICIES[config.expert_policy](places, experts) for tier in (HOST, DEVICE)}
+    policies = {
+        tier: make(config.expert_policy, places, experts, config.expert_floor)
+        for tier in (HOST, DEVICE)
+    }
     kept = Path(config.expert_profile).expanduser() if config.expert_profile else None
     if kept is not None and (known := profile.load(kept, places, experts)) is not None:
         for policy in policies.values():
