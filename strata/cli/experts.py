@@ -159,8 +159,8 @@ def _slots(
     ram = size_or_auto(config.expert_ram, memory)
     if ram is None:
         ram = automatic(sum(records), others + device, available_memory())
-        if ram is None and not device:
-            return None
+        if ram is None and not device and not config.expert_trace:
+            return None  # a trace is a store's, so that wanting one is wanting a store
         ram = sum(records) if ram is None else ram
     fast = share(DEVICE, device, records, least) if device else ()
     return share(HOST, ram, records, least) + fast
