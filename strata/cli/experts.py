@@ -31,11 +31,15 @@ _MEASURE_S = 0.1  # at each depth of reading
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`experts` is a `strata.experts.store.ExpertStore` on `slots`."""
+    """`experts` is a `strata.experts.store.ExpertStore` on `slots`. `folder` holds its records,
+    `chunk` is how many tokens of a prompt are best read in a step.
+    """
 
     experts: Any
     slots: tuple[SlotShare, ...]
     ends: tuple[Callable[[], None], ...]  # what is to be done when the engine has stopped
+    folder: Path
+    chunk: int
 
     def close(self) -> None:
         """Once the engine has stopped. What cannot be written is logged."""
@@ -100,6 +104,7 @@ def _stocked(
 ) -> Store:
     """The store over a record file."""
     from strata.experts import profile
+    from strata.experts.calibration import Calibration
     from strata.experts.lanes import Rates
     from strata.experts.policies import make
     from strata.experts.store import ExpertStore, TierPlan
@@ -108,6 +113,7 @@ def _stocked(
     from strata.memory.transfer import ThreadCopier, bus_copier
 
     places, experts = len(layout.places), layout.experts
+    found = Calibration.load(records.path.parent)
     policies = {
         tier: make(config.expert_policy, places, experts, config.expert_floor)
         for tier in (HOST, DEVICE)
@@ -136,7 +142,9 @@ def _stocked(
         host,
         plan(DEVICE, bus),
         top_k=top_k,
-        prefetch=config.expert_prefetch == "on",
+        prefetch=found.prefetch
+        if config.expert_prefetch == "auto"
+        else config.expert_prefetch == "on",
         trace=trace,
         rates=Rates(disk=rates[depth]),
     )
@@ -147,7 +155,7 @@ def _stocked(
         # Of the fast memory, if there is any: it sees every lookup, the others what it lacks.
         wanted = policies[DEVICE if any(one.tier == DEVICE for one in slots) else HOST].popularity
         ends.append(lambda: profile.save(kept, wanted(), places))
-    return Store(store, slots, tuple(ends))
+    return Store(store, slots, tuple(ends), records.path.parent, found.prefill_chunk)
 
 
 def _slots(
