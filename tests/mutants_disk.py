@@ -66,8 +66,8 @@ DISK: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         "strata.experts.fingerprint",
         ("tests/experts/test_layout.py",),
         [
-            ("only the headers are looked at", "                seen.update(matrix.data[start : start + _BYTES].numpy().tobytes())", "                pass"),
-            ("the down matrices are not looked at", "(expert.gate, expert.up, expert.down)", "(expert.gate, expert.up)"),
+            ("only the headers are looked at", "                seen.update(data[start : start + _BYTES].numpy().tobytes())", "                pass"),
+            ("the down matrices are not looked at", "(expert.gate.data, expert.up.data, expert.down.data)", "(expert.gate.data, expert.up.data)"),
         ],
     ),
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 
 from strata.experts.layout import Layers
 from strata.files import ModelFile
+from strata.memory.mapped import done_with
 
 _EXPERTS = 8  # looked at in each mixture
 _BYTES = 4096  # looked at in each of their matrices
@@ -24,11 +25,14 @@ def fingerprint_of(file: ModelFile, layers: Layers) -> str:
     for name, entry in sorted(file.tensors.items()):
         seen.update(f"{name} {entry.format} {entry.shape} {entry.data.nbytes}\n".encode())
     for _, experts in layers:
+        passed = []
         for number in np.unique(np.linspace(0, len(experts) - 1, _EXPERTS).astype(int)):
             expert = experts[number]
             # Somewhere else in each expert, so that all of a tensor's length is looked at.
             part = number / len(experts)
-            for matrix in (expert.gate, expert.up, expert.down):
-                start = int(part * max(matrix.data.numel() - _BYTES, 0))
-                seen.update(matrix.data[start : start + _BYTES].numpy().tobytes())
+            for data in (expert.gate.data, expert.up.data, expert.down.data):
+                start = int(part * max(data.numel() - _BYTES, 0))
+                seen.update(data[start : start + _BYTES].numpy().tobytes())
+                passed.append(data)  # of which the system has read more than that
+        done_with(passed)
     return seen.hexdigest()

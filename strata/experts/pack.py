@@ -1,8 +1,8 @@
 """Packing: the experts of a model, each laid out as the kernels want it, into one record file.
 
 `records_for` opens the record file of a model, and packs it first where there is none. Packing
-can be killed at any moment and goes on where it was: `journal.py` tells how. One record is in
-memory at a time, and neither the source nor the records stay in the page cache.
+can be killed at any moment and goes on where it was: `journal.py` tells how. A record for each
+thread is in memory at a time, and neither the source nor the records stay in the page cache.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from strata.config import records_folder
@@ -36,6 +38,7 @@ from strata.types import ProgressSink, StorageError, silent
 
 _PART, _JOURNAL, _LOCK = f"{RECORDS}.part", "experts.journal", "experts.lock"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PASSED = 64 << 20  # bytes of the source that may lie behind us in memory
 Report = Callable[[str], None]
 
 
@@ -188,25 +191,34 @@ def _write(
     tell: Callable[[int], None],
 ) -> list[int]:
     """Appends the records of one mixture, durably; their checksums. `tell`s of bytes written."""
+    threads = torch.get_num_threads()
     # All zeros; each expert leaves the same gaps in it.
-    record, sums = SlotArena(1, place.record).data[0], list[int]()
-    for number, expert in enumerate(experts):
-        tell(place.offset + number * place.record)
+    records = SlotArena(threads, place.record).data
+
+    def fill(expert: Expert, record: Tensor) -> int:
         assert kernels.expert_form(expert) == place.form
-        if number + 1 < place.count:
-            for matrix in _matrices(experts[number + 1]):
-                will_need(matrix)
         kernels.pack_expert(expert, record[: place.form.nbytes])
-        sums.append(zlib.crc32(record.numpy().data))
-        out.write(record)
-        for matrix in _matrices(expert):
-            done_with(matrix)
+        return zlib.crc32(record.numpy().data)
+
+    sums, passed = list[int](), list[Tensor]()
+    with ThreadPoolExecutor(threads) as pool:
+        for first in range(0, place.count, threads):
+            tell(place.offset + first * place.record)
+            some = experts[first : first + threads]
+            will_need(_matrices(experts[first + threads : first + 2 * threads]))
+            sums += pool.map(fill, some, records[: len(some)])
+            for record in records[: len(some)]:
+                out.write(record)
+            passed += _matrices(some)
+            if sum(matrix.nbytes for matrix in passed) > _PASSED or len(sums) == place.count:
+                done_with(passed)
+                passed.clear()
     out.sync()
     return sums
 
 
-def _matrices(expert: Expert) -> tuple[Tensor, Tensor, Tensor]:
-    return expert.gate.data, expert.up.data, expert.down.data
+def _matrices(experts: Sequence[Expert]) -> list[Tensor]:
+    return [q.data for one in experts for q in (one.gate, one.up, one.down)]
 
 
 def _failed(folder: Path, error: OSError) -> StorageError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterable
 
 from torch import Tensor
 
@@ -15,19 +16,29 @@ from torch import Tensor
 _WILLNEED, _PAGEOUT = 3, 21
 
 
-def will_need(data: Tensor) -> None:
+def will_need(pieces: Iterable[Tensor]) -> None:
     """These bytes are going to be read: the system may fetch them meanwhile."""
-    _advise(data, _WILLNEED)
+    for one in pieces:
+        _advise(one.data_ptr(), one.data_ptr() + one.nbytes, _WILLNEED)
 
 
-def done_with(data: Tensor) -> None:
-    """These bytes are not going to be read soon: their memory serves others better."""
-    _advise(data, _PAGEOUT)
+def done_with(pieces: Iterable[Tensor]) -> None:
+    """These bytes are not going to be read soon: their memory serves others better.
+
+    Pieces that lie side by side go as one, since the system keeps what it holds only a part of: up
+    to 2 MiB at each end.
+    """
+    start = end = 0
+    for first, last in sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in pieces):
+        if first > end + mmap.PAGESIZE:
+            _advise(start, end, _PAGEOUT)
+            start = first
+        end = last
+    _advise(start, end, _PAGEOUT)
 
 
-def _advise(data: Tensor, advice: int) -> None:
+def _advise(start: int, end: int, advice: int) -> None:
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
-    if madvise is not None:
-        start = data.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
-        size = data.data_ptr() + data.nbytes - start
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice)
+    if madvise is not None and end > start:
+        start = start // mmap.PAGESIZE * mmap.PAGESIZE
+        madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)

@@ -26,13 +26,14 @@ def pack(*words: object) -> int:
 
 
 def test_pack_writes_once_and_says_where(
-    tmp_path: Path, private_home: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = model(tmp_path / "mixture.gguf", "qwen3_moe")
     assert pack(path) == 0
     out, err = capsys.readouterr()
     folder = Path(out.strip())
-    assert folder.parent == private_home / ".cache" / "strata" / "records"
+    assert folder.parent == tmp_path / "cache" / "strata" / "records"
     assert folder.name.startswith("mixture-")
     size = 2 * 4 * -(-3 * 64 * 64 // 32 * 34 // 4096) * 4096  # Q8_0: 34 bytes for 32 weights
     assert (folder / "experts.bin").stat().st_size == size

@@ -36,7 +36,11 @@ class CopyingKernels:
     packing = "copy 1"
 
     def __init__(self) -> None:
-        self.packed = 0
+        self._order = list[Expert]()
+
+    @property
+    def packed(self) -> int:
+        return len(self._order)
 
     def expert_form(self, expert: Expert) -> ExpertForm:
         sizes = [q.data.numel() for q in (expert.gate, expert.up, expert.down)]
@@ -46,7 +50,7 @@ class CopyingKernels:
         return ExpertForm(formats, rows, cols, offsets, offsets[2] + sizes[2])
 
     def pack_expert(self, expert: Expert, record: torch.Tensor) -> None:
-        self.packed += 1
+        self._order.append(expert)
         form = self.expert_form(expert)
         assert record.shape == (form.nbytes,)
         for q, at in zip((expert.gate, expert.up, expert.down), form.offsets, strict=True):
@@ -60,7 +64,9 @@ def model(seed: int = 0) -> tuple[ModelFile, Layers]:
 
     def stack(name: str, rows: int, cols: int) -> list[QTensor]:
         data = rng.integers(0, 256, EXPERTS * rows * cols * 2, np.uint8)
-        tensors[name] = TensorEntry(name, int(Format.BF16), (EXPERTS, rows, cols), data)
+        tensors[name] = TensorEntry(
+            name, int(Format.BF16), (EXPERTS, rows, cols), data, Path("toy"), 0
+        )
         parts = torch.from_numpy(data).view(EXPERTS, -1)
         return [QTensor(part, Format.BF16, rows, cols) for part in parts]
 
