@@ -27,11 +27,11 @@ class Kind:
 
     s: float
     stay: float
-    places: int = 16
+    places: int = 8
     experts: int = 512
     top_k: int = 10
     drift: float = 0.25
-    conversations: int = 20
+    conversations: int = 10
     prompt: int = 128
     answer: int = 96
     rows: int = 1

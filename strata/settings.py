@@ -105,6 +105,9 @@ class Config:
         "which experts keep their slots",
         choices=("value-density", "lfu", "lru", "least-stale", "tinylfu"),
     )
+    expert_floor: int = _setting(
+        0, "experts of each layer that keep their slots while others can leave", least=0
+    )
     expert_prefetch: str = _setting(
         "auto",
         "read what the next layer will probably choose ahead of it",

@@ -106,7 +106,7 @@ def _stocked(
     from strata.experts import profile
     from strata.experts.calibration import Calibration
     from strata.experts.lanes import Rates
-    from strata.experts.policies import POLICIES
+    from strata.experts.policies import make
     from strata.experts.store import ExpertStore, TierPlan
     from strata.experts.trace import TraceHead, TraceWriter
     from strata.memory.disk import best_depth
@@ -114,7 +114,10 @@ def _stocked(
 
     places, experts = len(layout.places), layout.experts
     found = Calibration.load(records.path.parent)
-    policies = {tier: POLICIES[config.expert_policy](places, experts) for tier in (HOST, DEVICE)}
+    policies = {
+        tier: make(config.expert_policy, places, experts, config.expert_floor)
+        for tier in (HOST, DEVICE)
+    }
     kept = Path(config.expert_profile).expanduser() if config.expert_profile else None
     if kept is not None and (known := profile.load(kept, places, experts)) is not None:
         for policy in policies.values():
@@ -164,8 +167,8 @@ def _slots(
     ram = size_or_auto(config.expert_ram, memory)
     if ram is None:
         ram = automatic(sum(records), others + device, available_memory())
-        if ram is None and not device:
-            return None
+        if ram is None and not device and not config.expert_trace:
+            return None  # a trace is a store's, so that wanting one is wanting a store
         ram = sum(records) if ram is None else ram
     fast = share(DEVICE, device, records, least) if device else ()
     return share(HOST, ram, records, least) + fast

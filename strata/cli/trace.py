@@ -8,11 +8,12 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from strata.cli import flags, serve
 from strata.experts import replay, trace
-from strata.experts.policies import POLICIES
+from strata.experts.policies import POLICIES, make
 from strata.experts.replay import BOUNDS, Outcome
 from strata.types import ConfigError
 
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(0.05, 0.1, 0.25, 0.5),
         metavar="SIZES",
         help="parts of all experts that have slots (default: 5%%,10%%,25%%,50%%)",
+    )
+    again.add_argument(
+        "--floor", type=int, default=0, metavar="N", help="--expert-floor of serve (default: 0)"
     )
     again.add_argument("--json", action="store_true", help="print all figures as JSON")
     again.set_defaults(act=_replay)
@@ -80,7 +84,7 @@ def _replay(chosen: argparse.Namespace) -> int:
     outcomes = [
         (share, outcome)
         for share in chosen.sizes
-        for outcome in _outcomes(recorded, chosen.policy or list(POLICIES), share)
+        for outcome in _outcomes(recorded, chosen.policy or list(POLICIES), share, chosen.floor)
     ]
     if chosen.json:
         found = [
@@ -96,12 +100,14 @@ def _replay(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _outcomes(recorded: trace.Trace, names: list[str], share: float) -> Iterator[Outcome]:
+def _outcomes(
+    recorded: trace.Trace, names: list[str], share: float, floor: int
+) -> Iterator[Outcome]:
     """Bounds first."""
     for name in BOUNDS:
         yield replay.bound(recorded, name, share)
     for name in names:
-        yield replay.replay(recorded, POLICIES[name], share)
+        yield replay.replay(recorded, partial(make, name, floor=floor), share)
 
 
 def _table(outcomes: list[tuple[float, Outcome]]) -> str:

@@ -28,13 +28,15 @@ class Counts:
         self.by_place = Table(places)
         self._by_row = Table(0)
         self._row_of: Longs = np.zeros(0, np.int64)
+        self._tokens: Longs = np.zeros(0, np.int64)
 
     def begin(self, row_starts: IntArray) -> None:
         """A step of rows begins; `row_starts` as in a ForwardPlan."""
         rows = len(row_starts) - 1
         self._by_row = Table(rows)
+        self._tokens = np.diff(row_starts).astype(np.int64)
         # Numbered by lanes, so that adding an entry's lane gives its cell of the table.
-        self._row_of = np.repeat(np.arange(rows) * 4, np.diff(row_starts))[:, None]
+        self._row_of = np.repeat(np.arange(rows) * 4, self._tokens)[:, None]
 
     @property
     def rows(self) -> int:
@@ -45,10 +47,12 @@ class Counts:
         """A lookup of `chosen` [tokens, k], all in one lane or `lane` [experts]. Its entries
         [rows, 4].
         """
-        cells = self._row_of + (lane if isinstance(lane, int) else lane[chosen])
         if isinstance(lane, int):
-            cells = np.broadcast_to(cells, chosen.shape)
-        entries = np.bincount(cells.ravel(), minlength=4 * self.rows).reshape(-1, 4)
+            entries = np.zeros((self.rows, 4), np.int64)
+            entries[:, lane] = self._tokens * chosen.shape[1]
+        else:
+            cells = self._row_of + lane[chosen]
+            entries = np.bincount(cells.ravel(), minlength=4 * self.rows).reshape(-1, 4)
         self._by_row.entries += entries
         self.by_place.entries[place] += entries.sum(0)
         return entries

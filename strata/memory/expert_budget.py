@@ -23,15 +23,22 @@ def reserve(available: int) -> int:
     """Bytes of `available` ones that `auto` leaves alone: for a step's own numbers, for texts on
     their way, for the rows of tables that are read where they lie, and for other programs.
     """
-    return max(_RESERVE, available // _RESERVE_PART)
+    return max(min(_RESERVE, available // 4), available // _RESERVE_PART)
 
 
 def automatic(experts: int, others: int, available: int) -> int | None:
     """Bytes for experts of `experts` bytes in all beside `others`; None when all of it fits into
-    what is available, less the reserve.
+    what is available, less the reserve. ConfigError when nothing is left for experts.
     """
-    spare = available - reserve(available) - others
-    return None if experts <= spare else max(spare, 0)
+    kept = reserve(available)
+    spare = available - kept - others
+    if experts > spare and spare <= 0:
+        raise ConfigError(
+            f"nothing of the {show_bytes(available)} of available memory is left for experts:"
+            f" other weights and the cache take {show_bytes(others)}, {show_bytes(kept)} are in"
+            " reserve; set a smaller --cache-size, or --expert-ram"
+        )
+    return None if experts <= spare else spare
 
 
 def size_or_auto(text: str, memory: int) -> int | None:

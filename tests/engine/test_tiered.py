@@ -116,7 +116,7 @@ def plain(lab: Lab) -> Any:
     [
         (8, {"expert_policy": "lru", "expert_prefetch": "off"}),
         (8, {"expert_policy": "tinylfu", "prefill_chunk": 33}),
-        (20, {"expert_policy": "lfu"}),
+        (20, {"expert_policy": "lfu", "expert_floor": 3}),
         (20, {"expert_policy": "least-stale", "expert_cache": f"{6 * RECORD}"}),
         (48, {"expert_policy": "lfu", "expert_cache": f"{48 * RECORD}"}),
     ],

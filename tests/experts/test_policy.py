@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.experts.policies import POLICIES
+from strata.config import Config
+from strata.experts.policies import POLICIES, frequency
 from strata.experts.policies.floors import Floors
 from strata.experts.policies.frequency import Lfu, TinyLfu
 from strata.experts.policies.recency import LeastStale, Lru
@@ -69,12 +71,13 @@ def test_lfu_counts_with_a_half_life_of_256_rounds(rounds: list[set[int]]) -> No
         assert policy.admits(key, got[0]) == (count[key] > count[got[0]] + 1e-9)
 
 
-def test_lfu_ages_for_ever() -> None:
+def test_lfu_ages_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequency, "_HALF_LIFE", 4)
     policy = Lfu(1, 2)
-    for _ in range(200_000):
+    for _ in range(5000):
         policy.touch(ids([0]), np.ones(1, np.int32))
     assert np.isfinite(policy.tally.counts).all()
-    for _ in range(300):  # 256 rounds halve what the first key has
+    for _ in range(5):  # 4 rounds halve what the first key has
         policy.touch(ids([1]), np.ones(1, np.int32))
     assert policy.admits(1, 0)
 
@@ -158,6 +161,12 @@ def test_many_victims_are_in_the_order_of_few() -> None:
 
 
 # ---------------------------------------------------------------- what all have in common
+
+
+def test_the_settings_name_them_all() -> None:
+    one = next(one for one in fields(Config) if one.name == "expert_policy")
+    assert set(one.metadata["choices"]) == set(POLICIES)
+    assert one.default in POLICIES
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -37,9 +37,12 @@ def test_too_little_for_a_wave(tier: str, flag: str) -> None:
 
 
 def test_auto_holds_all_where_all_fit_beside_the_reserve() -> None:
-    assert reserve(4 * GIB) == 512 * MIB and reserve(64 * GIB) == 4 * GIB
+    assert (
+        reserve(GIB) == 256 * MIB and reserve(4 * GIB) == 512 * MIB and reserve(64 * GIB) == 4 * GIB
+    )
     others, available = GIB, 4 * GIB
     spare = available - others - 512 * MIB
     assert automatic(spare, others, available) is None
     assert automatic(spare + 1, others, available) == spare
-    assert automatic(GIB, 5 * GIB, available) == 0
+    with pytest.raises(ConfigError, match=r"take 5.0 GiB, 512.0 MiB are in reserve; .*expert-ram"):
+        automatic(GIB, 5 * GIB, available)

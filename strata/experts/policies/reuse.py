@@ -34,8 +34,8 @@ class ValueDensity(Ranked):
         self._averages: Floats = np.zeros((places, number, experts))
         self._seen = np.zeros(places)  # tokens of each place, about
         self._entries = np.inf  # of the smallest lookup, which is one token's
-        self._square: Floats = np.eye(number) * 1e-3
-        self._product: Floats = np.full(number, 1e-3 / number)
+        self._square: Floats = np.eye(number)
+        self._product: Floats = np.full(number, 1.0 / number)
         self._weights: Floats = np.full(number, 1.0 / number)
         self._solved = 0
 
@@ -73,7 +73,16 @@ class ValueDensity(Ranked):
         self.expected[:] = self._averages[:, -1]
 
     def _solve(self) -> None:
-        """Weights of the averages; once a step is often enough."""
+        """Weights of the averages; once a step is often enough. None is negative: being wanted
+        speaks for nobody's leaving, and a scan must not teach that it does.
+        """
         self._solved = self.step
         ridge = _RIDGE * np.trace(self._square) * np.eye(len(self._weights))
-        self._weights = np.linalg.solve(self._square + ridge, self._product)
+        square, some = self._square + ridge, np.ones(len(self._weights), bool)
+        while some.any():
+            found = np.linalg.solve(square[np.ix_(some, some)], self._product[some])
+            if found.min() >= 0:
+                self._weights[:] = 0.0
+                self._weights[some] = found
+                return
+            some[some] = found > 0
