@@ -65,7 +65,7 @@ class Config:
         0,
         "prompt tokens read in one step while no row decodes",
         unit="tokens",
-        shown="512, or 2048 with an expert store",
+        shown="512; with an expert store 2048, or as calibrated",
         least=0,
     )
     mixed_chunk: int = _setting(
@@ -109,7 +109,10 @@ class Config:
         0, "experts of each layer that keep their slots while others can leave", least=0
     )
     expert_prefetch: str = _setting(
-        "on", "read what the next layer will probably choose ahead of it", choices=("on", "off")
+        "auto",
+        "read what the next layer will probably choose ahead of it",
+        choices=("auto", "on", "off"),
+        shown="auto: on, or as calibrated",
     )
     expert_profile: str = _setting(
         "",

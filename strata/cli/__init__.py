@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from strata.cli import bench, chat, demo, pack, pull, serve, synth, trace
+    from strata.cli import bench, calibrate, chat, demo, pack, pull, serve, synth, trace
 
     parser = argparse.ArgumentParser(
         prog="strata", description="An LLM inference server: exact, fast, no prefix read twice."
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"strata {strata.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     modules = {"serve": serve, "demo": demo, "pull": pull, "chat": chat, "bench": bench}
-    modules |= {"pack": pack, "synth": synth, "trace": trace}
+    modules |= {"calibrate": calibrate, "pack": pack, "synth": synth, "trace": trace}
     for name, module in modules.items():
         about = module.ABOUT
         command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.")

@@ -155,7 +155,7 @@ def _engine(
     from strata.engine.settings import EngineSettings
 
     chosen = {one.name: getattr(config, one.name) for one in fields(EngineSettings)}
-    chosen["prefill_chunk"] = config.prefill_chunk or (TIERED_CHUNK if store else CHUNK)
+    chosen["prefill_chunk"] = config.prefill_chunk or (store.chunk if store else CHUNK)
     return Engine(
         model,
         EngineSettings(**chosen),
