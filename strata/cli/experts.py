@@ -20,9 +20,9 @@ from strata.types import ProgressSink, StrataError
 
 if TYPE_CHECKING:
     from strata.experts.layout import ExpertLayout
-    from strata.experts.store import TierPlan
+    from strata.experts.policy import Policy
+    from strata.experts.trace import TraceWriter
     from strata.memory.disk import RecordFile
-    from strata.memory.transfer import Copier
 
 _log = logging.getLogger(__name__)
 Report = Callable[[str], None]
@@ -103,59 +103,68 @@ def _stocked(
     top_k: int,
 ) -> Store:
     """The store over a record file."""
-    from strata.experts import profile
     from strata.experts.calibration import Calibration
     from strata.experts.lanes import Rates
-    from strata.experts.policies import make
     from strata.experts.store import ExpertStore, TierPlan
-    from strata.experts.trace import TraceHead, TraceWriter
     from strata.memory.disk import best_depth
     from strata.memory.transfer import ThreadCopier, bus_copier
 
-    places, experts = len(layout.places), layout.experts
     found = Calibration.load(records.path.parent)
-    policies = {
-        tier: make(config.expert_policy, places, experts, config.expert_floor)
-        for tier in (HOST, DEVICE)
-    }
-    kept = Path(config.expert_profile).expanduser() if config.expert_profile else None
-    if kept is not None and (known := profile.load(kept, places, experts)) is not None:
-        for policy in policies.values():
-            policy.learn(known)
-    trace = None
-    if config.expert_trace:
-        head = TraceHead(name, experts, tuple(place.record for place in layout.places))
-        trace = TraceWriter(Path(config.expert_trace).expanduser(), head)
+    policies, keep = _policies(config, layout, {one.tier for one in slots})
+    trace = _trace(config, name, layout)
     rates = records.rates(seconds=_MEASURE_S)
     depth = best_depth(rates)
-    disk, bus = ThreadCopier(depth, "strata-disk"), bus_copier("cpu")
-
-    def plan(tier: str, copier: Copier) -> TierPlan | None:
-        own = {one.nbytes: one.slots for one in slots if one.tier == tier}
-        return TierPlan(own, policies[tier], copier) if own else None
-
-    host = plan(HOST, disk)
-    assert host is not None
+    copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: bus_copier("cpu")}
+    plans = {
+        tier: TierPlan(
+            {one.nbytes: one.slots for one in slots if one.tier == tier}, policy, copiers[tier]
+        )
+        for tier, policy in policies.items()
+    }
+    wish = config.expert_prefetch
     store = ExpertStore(
         layout,
         records.read,
-        host,
-        plan(DEVICE, bus),
+        plans[HOST],
+        plans.get(DEVICE),
         top_k=top_k,
-        prefetch=found.prefetch
-        if config.expert_prefetch == "auto"
-        else config.expert_prefetch == "on",
+        prefetch=found.prefetch if wish == "auto" else wish == "on",
         trace=trace,
         rates=Rates(disk=rates[depth]),
     )
-    ends: list[Callable[[], None]] = [disk.close, bus.close, records.close]
-    if trace is not None:
-        ends.append(trace.close)
-    if kept is not None:
-        # Of the fast memory, if there is any: it sees every lookup, the others what it lacks.
-        wanted = policies[DEVICE if any(one.tier == DEVICE for one in slots) else HOST].popularity
-        ends.append(lambda: profile.save(kept, wanted(), places))
+    ends = [*(copier.close for copier in copiers.values()), records.close, keep]
+    ends += [] if trace is None else [trace.close]
     return Store(store, slots, tuple(ends), records.path.parent, found.prefill_chunk)
+
+
+def _policies(
+    config: Config, layout: ExpertLayout, tiers: set[str]
+) -> tuple[dict[str, Policy], Callable[[], None]]:
+    """One for each tier, with what the profile knows; and what keeps that for the next time."""
+    from strata.experts import profile
+    from strata.experts.policies import make
+
+    places, experts = len(layout.places), layout.experts
+    name, floor = config.expert_policy, config.expert_floor
+    policies = {tier: make(name, places, experts, floor) for tier in tiers}
+    if not config.expert_profile:
+        return policies, lambda: None
+    path = Path(config.expert_profile).expanduser()
+    if (known := profile.load(path, places, experts)) is not None:
+        for policy in policies.values():
+            policy.learn(known)
+    # The fastest tier sees every lookup, the other one what that lacks.
+    first = policies.get(DEVICE, policies[HOST])
+    return policies, lambda: profile.save(path, first.popularity(), places)
+
+
+def _trace(config: Config, name: str, layout: ExpertLayout) -> TraceWriter | None:
+    from strata.experts.trace import TraceHead, TraceWriter
+
+    if not config.expert_trace:
+        return None
+    head = TraceHead(name, layout.experts, tuple(place.record for place in layout.places))
+    return TraceWriter(Path(config.expert_trace).expanduser(), head)
 
 
 def _slots(
