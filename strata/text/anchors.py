@@ -56,7 +56,8 @@ class Anchors:
 
         Found by a probe: the block with another message after it. What follows the last
         control token before the border (a role, a line break) may merge with that message's
-        first characters, so the anchor is at that token, or one token before the border.
+        first characters, so one anchor is at that token, or one token before the border, where it
+        holds for any message; and one at the border, where it holds for most.
         """
         done, tokens = self._done, self._tokens
         chat = done.values.messages
@@ -66,6 +67,7 @@ class Anchors:
         probe = "y" if str(chat[leading]["content"]).lstrip().startswith("x") else "x"
         others = [*chat[:leading], {"role": "user", "content": probe}]
         border = self._common(others)
+        yield border
         for at in range(border, max(0, border - _NEAR), -1):
             if tokens[at - 1] in self._tokenizer.special_ids:
                 yield at
