@@ -142,6 +142,14 @@ def test_value_density_counts_a_prompt_by_its_tokens() -> None:
     assert policy.victims(ids([0, 1, 2]), 3).tolist() == [0, 2, 1]
 
 
+def test_value_density_takes_being_wanted_for_no_reason_to_leave() -> None:
+    """Not even where two experts take turns, so that the last one is never the next."""
+    policy = ValueDensity(1, 3)
+    for turn in range(200):
+        policy.touch(ids([turn % 2]), np.ones(1, np.int32))
+    assert policy.expected[0].tolist() == pytest.approx([0.5, 0.5, 0.0], abs=0.1)
+
+
 def test_value_density_prefers_whose_layer_comes_sooner() -> None:
     policy = ValueDensity(3, 1)
     for place in [*range(3)] * 5 + [0]:  # the next is place 1, then 2, then 0
@@ -247,10 +255,9 @@ def test_settling_keeps_the_books(name: str, rounds: list[set[int]], slots: int)
         keys = {at % PLACES * EXPERTS + expert for expert in experts}
         policy.touch(ids(sorted(keys)), np.ones(len(keys), np.int32))
         missing, others, free = keys - held, held - keys, slots - len(held)
-        kept, taken = (
-            set(one.tolist())
-            for one in settle(policy, ids(sorted(missing)), ids(sorted(others)), free)
-        )
+        settled = settle(policy, ids(sorted(missing)), ids(sorted(others)), free)
+        kept, taken = (set(one.tolist()) for one in settled)
+        assert [len(kept), len(taken)] == [len(one) for one in settled]
         assert kept <= missing
         assert taken <= others
         assert len(kept) >= min(len(missing), free)

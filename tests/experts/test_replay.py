@@ -109,6 +109,14 @@ def test_the_default_resists_a_scan() -> None:
     assert replay(trace, Lru, share).hits < 0.9 * best.hits
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_key_of_a_lookup_leaves_for_another_of_it(name: str) -> None:
+    trace = made([{0: 1}, {0: 1, 1: 9}, {0: 1}], (4096,) * PLACES)
+    lookups = tuple(dataclasses.replace(one, place=0) for one in trace.lookups)
+    got = replay(dataclasses.replace(trace, lookups=lookups), POLICIES[name], 1 / 12)
+    assert (got.slots, got.hits, got.passed, got.evicted) == (1, 2, 1, 0)
+
+
 def test_outcomes_of_shelves_add_up() -> None:
     got = replay(made([{0: 2}] * 6), Lru, 1.0)
     twice = got + got

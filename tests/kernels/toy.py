@@ -306,8 +306,10 @@ class Toy:
         for i, pages in enumerate(self.fields):
             held = pages[torch.tensor(s.pages)]
             if self.native and i % 2 == 0:
-                held = held.flatten(2).unflatten(2, (-1, self.shape.block))
-                held = held.transpose(2, 3)
+                shape = self.shape
+                together = shape.ratio if shape.budget else shape.block
+                blocks = (-1, shape.head_dim, together)
+                held = held.flatten(2).unflatten(2, blocks).transpose(3, 4).flatten(2, 3)
             shown.append(held.transpose(1, 2).flatten(0, 1)[: s.done])
         return torch.stack(shown) if shown else torch.empty(0)
 

@@ -74,7 +74,7 @@ class ValueDensity(Ranked):
 
     def _solve(self) -> None:
         """Weights of the averages; once a step is often enough. None is negative: being wanted
-        speaks for nobody's leaving, and a scan must not teach that it does.
+        is no reason to leave, and neither a scan nor chance must teach that it is.
         """
         self._solved = self.step
         ridge = _RIDGE * np.trace(self._square) * np.eye(len(self._weights))

@@ -111,7 +111,8 @@ Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory,
       indexer_(indexer),
       sight_(indexer ? indexer->weights().sight : Sight{}),
       group_(weights.heads / weights.kv_heads),
-      tile_tokens_(std::max(1, kQueries / group_)) {}
+      tile_tokens_(std::max(1, kQueries / group_)),
+      together_(indexer ? sight_.ratio : memory.block) {}
 
 void Attention::prepare(const Step& step) const { weights_.rope->reach(step.last); }
 
@@ -214,7 +215,9 @@ void Attention::write(const Work& work, int token, int head) const {
   std::copy(k, k + dim, work.own);
   turn(work.own, weights_.whole ? nullptr : weights_.k_norm, work.step.positions[token]);
   const RowKernels& kernels = row_kernels();
-  kernels.narrow(work.own, dim, memory_.k + page * memory_.k_page + offset + at, block);
+  const size_t lane = at % together_;
+  kernels.narrow(work.own, dim,
+                 memory_.k + page * memory_.k_page + offset + (at - lane) * dim + lane, together_);
   kernels.narrow(k + weights_.k.n, dim, memory_.v + page * memory_.v_page + offset + at * dim, 1);
 }
 
@@ -270,12 +273,12 @@ void Attention::attend_to(const Work& work, const Item& item, const Queries& que
   const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
   const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
                   work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
-                  memory_.block, memory_.block, dim};
-  if (!item.tile.sparse)
+                  memory_.block, together_, dim};
+  if (!indexer_)
     return row_kernels().attend(keys, queries, segment, last, work.scratch, into);
-  const int token = item.tile.first;
-  work.gathered->load(keys, indexer_->chosen(*work.index, token), work.step.positions[token],
-                      segment);
+  const int token = item.tile.first + item.tile.count - 1;
+  const int32_t* chosen = item.tile.sparse ? indexer_->chosen(*work.index, token) : nullptr;
+  work.gathered->load(keys, chosen, work.step.positions[token], segment);
   row_kernels().attend(work.gathered->keys(), queries, segment, last, work.scratch, into);
 }
 

@@ -69,6 +69,7 @@ class Attention : public Op {
   Sight sight_;
   int group_;        // query heads of a key head
   int tile_tokens_;  // of a tile of queries
+  int together_;     // neighbouring keys of a page that are transposed together (rows.h)
 };
 
 }  // namespace strata

@@ -89,12 +89,11 @@ void Delta::block(Member& member, const Work& work) const {
       convolve(work, work.rows.begin + task / parts, head);
   });
 
-  const int panels = (w.dim + kPanel - 1) / kPanel;
-  const int each = work.decoding() ? panels : 1;  // of a task
-  const int tasks = w.v_heads * (panels / each);
+  const int each = work.decoding() ? w.dim : kPanel;  // columns of a task
+  const int panels = (w.dim + each - 1) / each, tasks = w.v_heads * panels;
   member.share(rows * tasks, [&](int task) {
-    const int row = work.rows.begin + task / tasks, first = task % tasks * each;
-    for (int i = first; i < first + each; ++i) scan(work, row, i / panels, i % panels);
+    const int row = work.rows.begin + task / tasks, at = task % panels * each;
+    scan(work, row, task % tasks / panels, at, std::min(each, w.dim - at));
   });
 
   output(member, work);
@@ -157,14 +156,13 @@ void Delta::convolve(const Work& work, int row, int head) const {
   each_part(work.step, row, work.first, work.first + work.tokens, run, copy);
 }
 
-// The rule for one panel of columns of a value head's state, over the row's tokens.
-void Delta::scan(const Work& work, int row, int head, int panel) const {
+// The rule for the columns [at, at + columns) of a value head's state, over the row's tokens.
+void Delta::scan(const Work& work, int row, int head, int at, int columns) const {
   const DeltaWeights& w = weights_;
-  const int dim = w.dim, at = panel * kPanel;
+  const int dim = w.dim;
   const int key = w.tiled ? head % w.k_heads : head / (w.v_heads / w.k_heads);
   const size_t column = static_cast<size_t>(head) * dim * dim + at;
   float* const state = memory_.state + work.step.state_slots[row] * memory_.state_slot + column;
-  const int columns = std::min(kPanel, dim - at);
   auto run = [&](int from, int to) {
     float* x = work.qkv + static_cast<size_t>(from - work.first) * w.qkv.n;
     const size_t gate = static_cast<size_t>(from - work.first) * w.v_heads + head;

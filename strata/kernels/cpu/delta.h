@@ -47,7 +47,7 @@ class Delta : public Op {
   void project(Member& member, const Work& work) const;
   void gates(const Work& work, int token) const;
   void convolve(const Work& work, int row, int head) const;
-  void scan(const Work& work, int row, int head, int panel) const;
+  void scan(const Work& work, int row, int head, int at, int columns) const;
   void output(Member& member, const Work& work) const;
 
   DeltaWeights weights_;

@@ -1,4 +1,5 @@
-// The keys and values that one query chose, copied together a segment at a time.
+// The keys and values that queries see where an indexer chooses, copied together a segment at a
+// time.
 //
 // They lie as in a page of kSegment tokens, so that a segment of them is attended to like any
 // other (rows.h). Nothing of what was not chosen is read.
@@ -13,7 +14,7 @@ class Gathered {
  public:
   Gathered(Carver& carver, const Sight& sight, int head_dim, int id, int threads);
   // Segment `segment` of what a query at `position` sees of `from`: the tokens of its chosen
-  // blocks, ascending, then those behind the last whole block.
+  // blocks, ascending, then those behind the last whole block; without `chosen` all tokens.
   void load(const Keys& from, const int32_t* chosen, int position, int segment) const;
   // Of the segment that was loaded last.
   Keys keys() const { return {k_, v_, 0, 0, pages_, kSegment, kStep, head_dim_}; }
@@ -21,7 +22,7 @@ class Gathered {
  private:
   // No power of two: the components of a key would all fall into a few sets of the cache.
   static constexpr int kStep = kSegment + 32;
-  // Chosen tokens that lie side by side in one page.
+  // Tokens of one block.
   struct Run {
     const uint16_t *k, *v;
     int count;

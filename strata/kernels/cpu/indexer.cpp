@@ -9,6 +9,7 @@ namespace strata {
 namespace {
 
 constexpr int kChunk = 256;                 // blocks that are scored together: they fit the cache
+constexpr int kAhead = 3;                   // pages whose keys are on their way meanwhile
 constexpr size_t kScores = size_t{1} << 22;  // floats of scores that are held at a time
 
 // The sequence of a token of the step.
@@ -31,9 +32,9 @@ Indexer::Work::Work(const Indexer& op, const Step& step, Carver& carver, int fir
   projected = carver.take<float>(static_cast<size_t>(tokens) * op.stride());
   scores = carver.take<float>(floats * group);
   chosen = carver.take<int32_t>(any ? static_cast<size_t>(tokens) * op.weights_.sight.blocks() : 0);
-  float* all = carver.take<float>((std::max<size_t>(floats, 2 * op.weights_.dim) + 15) / 16 * 16 *
-                                  threads);
-  own = all ? all + (std::max<size_t>(floats, 2 * op.weights_.dim) + 15) / 16 * 16 * id : nullptr;
+  const size_t keys = (2 * static_cast<size_t>(op.weights_.dim) + 15) / 16 * 16;
+  float* all = carver.take<float>(keys * threads);
+  own = all ? all + keys * id : nullptr;
 }
 
 void Indexer::run(Member& member, const Work& work, const Rope& rope) const {
@@ -114,8 +115,8 @@ void Indexer::score(const Work& work, int sequence, int row, int group, int chun
     const int count = std::min(end - b, each - b % each);
     const float* keys = memory_.keys + static_cast<size_t>(pages[b / each]) * memory_.keys_page +
                         static_cast<size_t>(b % each) * weights_.dim;
-    if (b + count < end) {  // the next page's, which may lie anywhere
-      const size_t page = static_cast<size_t>(pages[b / each + 1]);
+    if (b + kAhead * each < end) {  // those of a later page, which may lie anywhere
+      const size_t page = static_cast<size_t>(pages[b / each + kAhead]);
       const float* next = memory_.keys + page * memory_.keys_page;
       for (int i = 0; i < each * weights_.dim; i += 16) __builtin_prefetch(next + i);
     }
@@ -127,19 +128,9 @@ void Indexer::score(const Work& work, int sequence, int row, int group, int chun
 void Indexer::choose(const Work& work, int row, int group) const {
   const int whole = (work.step.positions[work.first + row] + 1) / weights_.sight.ratio;
   const int wanted = weights_.sight.blocks();
-  const float* scores =
-      work.scores + static_cast<size_t>(row - group) * ((work.most + 15) / 16 * 16);
-  std::copy(scores, scores + whole, work.own);
-  float* least = work.own + (whole - wanted);
-  std::nth_element(work.own, least, work.own + whole);
-  const float bound = *least;
-  int equal = wanted;  // how many of those at the bound
-  for (int b = 0; b < whole; ++b) equal -= scores[b] > bound;
-  int32_t* chosen = work.chosen + static_cast<size_t>(row) * wanted;
-  for (int b = 0; b < whole; ++b) {
-    if (scores[b] < bound || (scores[b] == bound && equal-- <= 0)) continue;
-    *chosen++ = b;
-  }
+  row_kernels().largest(
+      work.scores + static_cast<size_t>(row - group) * ((work.most + 15) / 16 * 16), whole, wanted,
+      work.chosen + static_cast<size_t>(row) * wanted);
 }
 
 }  // namespace strata

@@ -42,7 +42,7 @@ class Indexer {
     float* projected;   // [tokens, stride()] queries, then the raw key
     float* scores;      // [group, most]
     int32_t* chosen;    // [tokens, budget / ratio]
-    float* own;         // the thread's: room for a row of scores
+    float* own;         // the thread's: room for two keys
   };
 
   Indexer(const IndexerWeights& weights, const IndexMemory& memory, int block)

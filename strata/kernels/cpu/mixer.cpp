@@ -59,11 +59,11 @@ void Mixer::block(Member& member, const Step& step, int first, const Work& work)
   const int downs = slice_count(w.down, work.down_tiles);
   const int injects = w.inject ? slice_count(*w.inject, work.down_tiles) : 0;
   share_after_rows(member, work.tokens, normed, downs + injects, [&](int task) {
-    if (task < downs) {
-      Slice slice = slice_at(w.down, work.down_tiles, task);
+    if (task >= injects) {
+      Slice slice = slice_at(w.down, work.down_tiles, task - injects);
       return work.in.multiply(slice, 0, work.tokens, work.narrow + slice.first, rank);
     }
-    Slice slice = slice_at(*w.inject, work.down_tiles, task - downs);
+    Slice slice = slice_at(*w.inject, work.down_tiles, task);  // first: it takes longest
     float* shares = mixed + width() + slice.first;
     work.in.multiply(slice, 0, work.tokens, shares, stride);
     for (int row = 0; row < work.tokens; ++row, shares += stride)

@@ -22,6 +22,8 @@ inline constexpr int kMaxHeadDim = 256;
 // Keys and values of one key head of one sequence, in its pages.
 // In a page a key head's keys lie transposed, [head_dim, block], so that one vector
 // holds the same component of neighbouring keys; its values lie [block, head_dim].
+// Where an indexer chooses blocks of a page's keys, each of them is transposed by itself,
+// [head_dim, ratio], so that it can be copied without its neighbours (gathered.h).
 struct Keys {
   const uint16_t* k;     // halves, page 0
   const uint16_t* v;
@@ -29,7 +31,7 @@ struct Keys {
   size_t v_page;
   const int32_t* pages;  // page of each block of the sequence
   int block;             // keys in a page
-  int k_step;            // halves from one component of a page's keys to the next
+  int k_step;            // halves from one component of keys that lie together to the next
   int head_dim;
 };
 
@@ -84,6 +86,9 @@ struct RowKernels {
   // [heads, dim].
   void (*score_blocks)(const float* keys, int count, const float* queries, int heads, int dim,
                        float* scores);
+  // Where the `most` largest of x [count] are, none of them negative: ascending; of equals the
+  // first ones.
+  void (*largest)(const float* x, int count, int most, int32_t* places);
   // One segment for a tile of queries: the keys of `segment` below `last`.
   void (*attend)(const Keys&, const Queries&, int segment, int last, float* scratch, Sums part);
   // into = into (+) part, for the rows that see any key of the part's segment.

@@ -207,6 +207,35 @@ inline float sum(Lanes v) {
 #endif
 }
 
+// sum() of each of four, to the bit, in fewer instructions.
+inline void four_sums(const Lanes* v, float* sums) {
+#if defined(STRATA_ISA_avx512)
+  auto both = [](Lanes a, Lanes b) {  // of each its quarters 0 + 2, 1 + 3
+    return add(_mm512_maskz_shuffle_f32x4(0xffff, a, b, 0x44),
+               _mm512_maskz_shuffle_f32x4(0xffff, a, b, 0xee));
+  };
+  const Lanes ab = both(v[0], v[1]), cd = both(v[2], v[3]);
+  const Lanes four = add(_mm512_maskz_shuffle_f32x4(0xffff, ab, cd, 0x88),
+                         _mm512_maskz_shuffle_f32x4(0xffff, ab, cd, 0xdd));
+  const Lanes two = add(four, _mm512_maskz_permute_ps(0xffff, four, 0x4e));
+  const Lanes one = add(two, _mm512_maskz_permute_ps(0xffff, two, 0xb1));
+  const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  const Lanes packed = _mm512_maskz_permutexvar_ps(0xffff, firsts, one);
+  _mm_storeu_ps(sums, _mm512_maskz_extractf32x4_ps(0xf, packed, 0));
+#elif defined(STRATA_ISA_avx2)
+  for (int i = 0; i < 4; i += 2) {
+    const Lanes four = add(_mm256_permute2f128_ps(v[i], v[i + 1], 0x20),
+                           _mm256_permute2f128_ps(v[i], v[i + 1], 0x31));
+    const Lanes two = add(four, _mm256_permute_ps(four, 0x4e));
+    const Lanes one = add(two, _mm256_permute_ps(two, 0xb1));
+    sums[i] = _mm256_cvtss_f32(one);
+    sums[i + 1] = _mm_cvtss_f32(_mm256_extractf128_ps(one, 1));
+  }
+#else
+  for (int i = 0; i < 4; ++i) sums[i] = sum(v[i]);
+#endif
+}
+
 inline float largest(Lanes v) {
   float lane[kLanes];
   store(lane, v);

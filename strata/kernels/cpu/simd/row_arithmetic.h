@@ -8,6 +8,7 @@ void convolve(const Convolution& c, float* x, size_t stride, int count, float* p
 void scan(const Scan& scan, float* panel);
 void score_blocks(const float* keys, int count, const float* queries, int heads, int dim,
                   float* scores);
+void largest(const float* x, int count, int most, int32_t* places);
 void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
             Sums part);
 void merge(Sums into, Sums part, const Queries& queries, int segment, int head_dim);

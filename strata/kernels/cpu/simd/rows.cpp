@@ -153,7 +153,8 @@ void narrow(const float* x, int n, uint16_t* out, size_t step) {
 
 extern const RowKernels row_kernels;
 const RowKernels row_kernels = {
-    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul, dot,   unit,   silu_mul,
-    rotate,   multiply, narrow,     convolve, scan,        score_blocks, attend, merge, finish};
+    rms_norm, add_row,  add_scaled, mix,      sigmoid_mul, swish_mul,    dot,     unit,   silu_mul,
+    rotate,   multiply, narrow,     convolve, scan,        score_blocks, largest, attend, merge,
+    finish};
 
 }  // namespace strata::STRATA_ISA

@@ -81,6 +81,35 @@ void scan_panel(const Scan& scan, float* panel) {
   advance<kVectors, true>(scan, scan.count - 1, panel, seen);
 }
 
+// A single token: the state is passed over twice where it lies. The sums are those of a panel.
+template <int kVectors>
+void single(const Scan& scan) {
+  constexpr int kAhead = 8;  // rows of the state
+  Lanes seen[kVectors], change[kVectors], out[kVectors];
+  for (int j = 0; j < kVectors; ++j) out[j] = seen[j] = zero();
+  for (int i = 0; i < scan.dim; ++i) {
+    const float* row = scan.state + static_cast<size_t>(i) * scan.dim;
+    const Lanes k = splat(scan.k[i]);
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_prefetch(row + kAhead * scan.dim + j * kLanes);
+      seen[j] = fma(k, load(row + j * kLanes), seen[j]);
+    }
+  }
+  const Lanes keep = splat(*scan.keep), beta = splat(*scan.beta);
+  for (int j = 0; j < kVectors; ++j)
+    change[j] = mul(beta, sub(load(scan.v + j * kLanes), mul(keep, seen[j])));
+  for (int i = 0; i < scan.dim; ++i) {
+    float* row = scan.state + static_cast<size_t>(i) * scan.dim;
+    const Lanes k = splat(scan.k[i]), q = splat(scan.q[i]);
+    for (int j = 0; j < kVectors; ++j) {
+      const Lanes s = fma(k, change[j], mul(keep, load(row + j * kLanes)));
+      out[j] = fma(q, s, out[j]);
+      store(row + j * kLanes, s);
+    }
+  }
+  for (int j = 0; j < kVectors; ++j) store(scan.v + j * kLanes, out[j]);
+}
+
 // One token of a convolution: `past` holds the window as a ring whose oldest row is `oldest`;
 // x [n] becomes the result and takes the oldest row's place.
 void convolve_token(const Convolution& c, float* past, int oldest, float* x) {
@@ -104,8 +133,18 @@ void convolve_token(const Convolution& c, float* past, int oldest, float* x) {
 }  // namespace
 
 void scan(const Scan& scan, float* panel) {
+  int at = 0;
+  if (scan.count == 1) {
+    constexpr int kWide = kLanes == 16 ? 8 : 4;
+    for (; at + kWide * kLanes <= scan.columns; at += kWide * kLanes) {
+      Scan part = scan;
+      part.v += at;
+      part.state += at;
+      single<kWide>(part);
+    }
+  }
   // Two registers of columns at a time: with more, the sums no longer fit the registers of AVX2.
-  for (int at = 0; at < scan.columns; at += 2 * kLanes) {
+  for (; at < scan.columns; at += 2 * kLanes) {
     Scan part = scan;
     part.v += at;
     part.state += at;
