@@ -47,12 +47,13 @@ class ManualCopier:
     """Runs jobs when somebody waits, in any order, or in between; some of them fail."""
 
     def __init__(self, draw: random.Random, failing: float) -> None:
-        self.draw, self.failing = draw, failing
+        self.draw, self.failing, self.moved = draw, failing, 0
         self.queue: list[tuple[Transfer, Callable[[], None]]] = []
 
     def submit(self, job: Callable[[], None], nbytes: int, urgent: bool = True) -> Transfer:
         transfer = Transfer(nbytes)
         self.queue.append((transfer, job))
+        self.moved += nbytes
         return transfer
 
     def hasten(self, transfer: Transfer) -> None:
@@ -65,9 +66,10 @@ class ManualCopier:
 
     def _one(self, taken: tuple[Transfer, Callable[[], None]]) -> None:
         transfer, job = taken
-        job()
         if self.draw.random() < self.failing:
-            transfer.error = "as the test wants it"
+            transfer.error = "as the test wants it"  # the slot has what was there before
+        else:
+            job()
         transfer.settled = True
 
     def wait(self, transfers: Collection[Transfer]) -> None:
@@ -92,10 +94,18 @@ class World:
 
         def plan(slots: int) -> TierPlan:
             self.copiers.append(ManualCopier(self.draw, failing))
-            own = dict.fromkeys(SIZES, slots)
-            return TierPlan(own, policy(len(SIZES), EXPERTS), self.copiers[-1])
+            made = policy(len(SIZES), EXPERTS)
+            leave = made.leave
+
+            def left(key: int) -> None:
+                self.evicted += 1
+                leave(key)
+
+            made.leave = left  # type: ignore[method-assign]
+            return TierPlan(dict.fromkeys(SIZES, slots), made, self.copiers[-1])
 
         self.copiers: list[ManualCopier] = []
+        self.evicted = 0
         tiers = [plan(host), plan(device) if device else None]
         self.store = ExpertStore(layout(), fill, *tiers, top_k=TOP_K, **more)  # type: ignore[arg-type]
         self.sources = [self.store.source(place) for place in range(len(SIZES))]
@@ -161,6 +171,9 @@ class World:
         for name in ("lookups", "device", "bus", "host", "disk", "bus_bytes", "disk_bytes"):
             assert getattr(total, name) == getattr(self.used, name)
         assert total.lookups == total.device + total.bus + total.host + total.disk == self.entries
+        moved = [copier.moved for copier in self.copiers]
+        assert [total.disk_bytes, total.bus_bytes][: len(moved)] == moved
+        assert sum(one.evicted for one in layers) == self.evicted
         assert [one.layer for one in layers] == [0, 2, 4]
         assert all(one.used + one.wasted <= one.prefetched for one in layers)
 
