@@ -72,7 +72,7 @@ class ManualCopier:
             if self.draw is not None:
                 self.one()
                 continue
-            first = [one for one in (*self.urgent, *self.jobs) if one in set(transfers)][0]
+            first = next(one for one in (*self.urgent, *self.jobs) if one in set(transfers))
             self.finish(first, self.broken.pop(0) if self.broken else None)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which experts take the bus: against the best of all splits, and rates learned from measurements."""
+"""Which experts take the bus: against the best of all splits; rates learned from measurements."""
 
 from __future__ import annotations
 
