@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mutants_disk import DISK
 from mutants_engine import ENGINE
+from mutants_experts import EXPERTS
 from mutants_rows import ROWS
 from mutants_states import STATES
 
@@ -495,6 +496,6 @@ CACHE = [
 
 MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
-    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS]
+    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *EXPERTS]
     for bug in bugs
 ]

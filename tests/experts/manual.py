@@ -86,7 +86,8 @@ class ManualCopier:
             self.urgent.remove(transfer)
         if error is None:
             job()
-        transfer.error, transfer.seconds, transfer.settled = error, 1e-6, True
+        transfer.seconds = 1e-6 if self.draw is None else 10 ** self.draw.uniform(-7, -2)
+        transfer.error, transfer.settled = error, True
 
     def one(self) -> None:
         """Any of them ends."""

@@ -62,6 +62,7 @@ class Scene:
             keys = [key_at(arena[slot].data_ptr(), SIZE) for slot in wave.slots.tolist()]
             assert keys == [place * EXPERTS + expert for expert in wave.experts.tolist()]
             found.append(wave.experts.tolist())
+            assert len(found) <= EXPERTS, "it ends"
         return found
 
     def all(self, place: int, *chosen: list[int], ahead: Any = None) -> list[int]:
@@ -216,17 +217,29 @@ def test_what_the_policy_refuses_passes(policy: Any, after: list[int], evicted: 
 
 
 def test_a_lookup_given_up_holds_nothing() -> None:
-    scene = Scene(9, policy=Strict)
+    scene = Scene(6, policy=Strict)
     scene.warm(0, 0, 1, 2, 3)
-    scene.begin()
-    waves = scene.waves(0, [0, 5], [6, 7])
-    next(waves)
-    scene.store.tally()
+    scene.begin(rows=2)
+    waves = scene.waves(0, [0, 5], [0, 6])
+    assert next(waves).experts.tolist() == [0]
+    first, second = scene.store.tally()
+    assert (first, second) == (ExpertUse(2, host=1, disk=1, disk_bytes=SIZE),) * 2
     for transfer in list(scene.disk.jobs):
         scene.disk.finish(transfer)
     scene.begin()
-    scene.store.tally()
-    assert scene.quiet()
+    assert scene.quiet() and scene.kept() == [0, 1, 2, 3]
+    assert next(waves, None) is None
+
+
+def test_a_lookup_ends_the_one_before() -> None:
+    scene = Scene(9)
+    scene.begin()
+    before = scene.waves(0, [0, 1])
+    next(before)
+    assert scene.all(1, [2, 3]) == [2, 3]
+    assert next(before, None) is None
+    [use] = scene.store.tally()
+    assert use.lookups == 4 and scene.quiet()
 
 
 def test_rows_pay_for_what_they_wanted() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from experts.manual import ManualCopier, fill, key_at, layout
 
-from strata.experts.policies import POLICIES
+from strata.experts.policies import POLICIES, make
 from strata.experts.residency import Residency
 from strata.experts.store import ExpertStore, TierPlan
 from strata.figures import ExpertUse
@@ -67,9 +67,7 @@ class World:
         self.copiers: list[ManualCopier] = []
         self.policies: list[Watched] = []
         self.budgets: list[dict[int, int]] = []
-        plans = [self.plan(POLICIES[policy], fixed.get("slots"))]
-        if device:
-            plans.append(self.plan(POLICIES[policy], fixed.get("slots")))
+        plans = [self.plan(policy, fixed.get("slots")) for _ in range(1 + device)]
         self.store = ExpertStore(
             layout(self.sizes, self.experts),
             self.read,
@@ -83,7 +81,7 @@ class World:
         self.done: list[tuple[np.ndarray, ...]] = []  # lookups of the step, and `here` before each
         self.checks = self.broken = self.waves = self.fast = 0
 
-    def plan(self, policy: Any, slots: int | None) -> TierPlan:
+    def plan(self, policy: str, slots: int | None) -> TierPlan:
         most = self.experts * len(self.sizes)
         own = {
             size: slots or self.draw.choice((self.top_k, self.top_k + 1, most // 3, most))
@@ -92,7 +90,8 @@ class World:
         own = {size: max(slots, self.top_k) for size, slots in own.items()}
         self.budgets.append(own)
         self.copiers.append(ManualCopier(self.draw, self.failing))
-        self.policies.append(Watched(policy(len(self.sizes), self.experts)))
+        floor = self.draw.choice((0, 0, 2))
+        self.policies.append(Watched(make(policy, len(self.sizes), self.experts, floor)))
         return TierPlan(own, self.policies[-1], self.copiers[-1])
 
     def read(self, key: int, into: Any) -> None:
@@ -170,6 +169,7 @@ class World:
                 if not pause:
                     self.others_move()
             seen += wave.experts.tolist()
+            assert len(seen) == len(set(seen)), "no expert twice"
             self.waves += 1
             if self.draw.random() < self.breaks:
                 if self.draw.random() < 0.5:
@@ -275,6 +275,8 @@ def test_with_slots_for_all_nothing_moves_after_a_while(
     policy: str, device: bool, tried: Counter[str]
 ) -> None:
     world = World(1, policy, device, slots=100, failing=0.0, breaks=0.0)
+    for copier in world.copiers:
+        copier.draw = None  # every transfer is fast: nothing is left in main memory for long
     for _ in range(30):
         world.step()
     submitted, fast = world.total("submitted"), world.fast
