@@ -38,7 +38,7 @@ class Residency:
         addresses: npt.NDArray[np.int64],
         reserve: int,
     ) -> None:
-        assert reserve < max(arena.slots, 1)
+        assert reserve <= arena.slots
         self.arena, self.policy, self.reserve = arena, policy, reserve
         self.slot_of: IntArray = np.full(len(addresses), -1, np.int32)
         self._addresses, self._begin = addresses, arena.data.data_ptr()

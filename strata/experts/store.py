@@ -129,7 +129,8 @@ class ExpertStore:
                 # What is read for one lookup alone, or on a guess, passes through the others.
                 passing = 0 if slots == count else max(top_k, slots // _PASSING)
                 arena = SlotArena(slots, size, plan.device)
-                reserve = min(passing, slots - 1)
+                # At least one, so that what does not stay always gets through.
+                reserve = min(passing, max(slots - 1, 1))
                 tiers.append(Residency(arena, plan.policy, addresses, reserve))
             copiers = self._plans[-1].copier, self._plans[0].copier
             shelves[size] = Shelf(size, tiers, read, *copiers)

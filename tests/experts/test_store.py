@@ -1,231 +1,283 @@
-"""The expert store under a copier that delays, reorders and fails transfers at random.
+"""Scenes of the expert store with transfers that move when the scene says so.
 
-A step is played as kernels play it: fast where everything lies in `places`, else wave by wave. What
-counts is seen from outside: bytes of slots, experts of waves, sums of accounts.
+Random histories are in `props/test_experts.py`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import random
-from collections.abc import Callable, Collection
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
+from manual import ManualCopier, fill, key_at, layout
 
-from strata.experts.layout import ExpertLayout, Place
-from strata.experts.policies import POLICIES
+from strata.experts.lanes import Rates
+from strata.experts.policies.recency import Lru
 from strata.experts.store import ExpertStore, TierPlan
 from strata.figures import ExpertUse
-from strata.kernels.moe import ExpertForm
-from strata.memory.transfer import Transfer
-from strata.types import ConfigError, StorageError
+from strata.kernels.moe import ExpertWave
+from strata.types import ConfigError, IntArray, StorageError
 
-EXPERTS, TOP_K = 8, 2
-SIZES = (4096, 8192, 4096)  # records of the three places
-
-
-def layout() -> ExpertLayout:
-    places, offset = [], 0
-    for number, size in enumerate(SIZES):
-        form = ExpertForm((8, 8, 8), 4, 4, (0, 64, 128), size - 100)
-        places.append(Place(2 * number, form, EXPERTS, size, offset))
-        offset += size * EXPERTS
-    return ExpertLayout(tuple(places))
+PLACES, EXPERTS, TOP_K, SIZE = 2, 8, 2, 4096
+FAST_BUS = Rates(bus=1e15)  # everything that is in main memory takes it
 
 
-def fill(key: int, into: Tensor) -> None:
-    """A record: its key, all over."""
-    assert len(into) == SIZES[key // EXPERTS]
-    into.view(torch.int32).fill_(key + 1)
+class Strict(Lru):
+    """Takes nothing in at the price of another."""
+
+    def admits(self, key: int, victim: int) -> bool:
+        return False
 
 
-class ManualCopier:
-    """Runs jobs when somebody waits, in any order, or in between; some of them fail."""
+class Scene:
+    """A store of two places. Keys of the second begin at EXPERTS."""
 
-    def __init__(self, draw: random.Random, failing: float) -> None:
-        self.draw, self.failing, self.moved = draw, failing, 0
-        self.queue: list[tuple[Transfer, Callable[[], None]]] = []
+    def __init__(self, host: int, device: int = 0, policy: Any = Lru, **more: Any) -> None:
+        self.disk, self.bus = ManualCopier(), ManualCopier()
+        self.reads: list[int] = []
+        plans = [TierPlan({SIZE: host}, policy(PLACES, EXPERTS), self.disk)]
+        if device:
+            plans.append(TierPlan({SIZE: device}, policy(PLACES, EXPERTS), self.bus))
+        places = layout([SIZE] * PLACES, EXPERTS)
+        self.store = ExpertStore(places, self.read, *plans, top_k=TOP_K, **more)
+        self.sources = [self.store.source(place) for place in range(PLACES)]
 
-    def submit(self, job: Callable[[], None], nbytes: int, urgent: bool = True) -> Transfer:
-        transfer = Transfer(nbytes)
-        self.queue.append((transfer, job))
-        self.moved += nbytes
-        return transfer
+    def read(self, key: int, into: Any) -> None:
+        self.reads.append(key)
+        fill(key, into)
 
-    def hasten(self, transfer: Transfer) -> None:
-        pass
+    def begin(self, rows: int = 1) -> None:
+        self.store.begin(np.arange(rows + 1, dtype=np.int32))
 
-    def some(self) -> None:
-        """A few transfers end."""
-        while self.queue and self.draw.random() < 0.5:
-            self._one(self.queue.pop(self.draw.randrange(len(self.queue))))
+    def waves(self, place: int, *chosen: list[int], ahead: Any = None) -> Iterator[ExpertWave]:
+        guess = None if ahead is None else np.array([ahead], np.int32)
+        return self.sources[place].waves(np.array(chosen, np.int32), guess)
 
-    def _one(self, taken: tuple[Transfer, Callable[[], None]]) -> None:
-        transfer, job = taken
-        if self.draw.random() < self.failing:
-            transfer.error = "as the test wants it"  # the slot has what was there before
-        else:
-            job()
-        transfer.settled = True
+    def lookup(self, place: int, *chosen: list[int], ahead: Any = None) -> list[list[int]]:
+        """The waves' experts, their bytes looked at."""
+        found = []
+        for wave in self.waves(place, *chosen, ahead=ahead):
+            arena = self.sources[place].arenas[wave.arena]
+            keys = [key_at(arena[slot].data_ptr(), SIZE) for slot in wave.slots.tolist()]
+            assert keys == [place * EXPERTS + expert for expert in wave.experts.tolist()]
+            found.append(wave.experts.tolist())
+            assert len(found) <= EXPERTS, "it ends"
+        return found
 
-    def wait(self, transfers: Collection[Transfer]) -> None:
-        assert transfers
-        while not any(one.settled for one in transfers):
-            assert self.queue, "it waits for what nobody moves"
-            self._one(self.queue.pop(self.draw.randrange(len(self.queue))))
+    def all(self, place: int, *chosen: list[int], ahead: Any = None) -> list[int]:
+        """The same in whatever waves."""
+        return sorted(one for wave in self.lookup(place, *chosen, ahead=ahead) for one in wave)
 
-    def close(self) -> None:
-        pass
+    def warm(self, place: int, *experts: int) -> None:
+        """Lookups of these, two at a time, in a step of their own."""
+        for pair in zip(experts[::2], experts[1::2], strict=True):
+            self.begin()
+            self.lookup(place, list(pair))
+            self.store.tally()
+        self.reads.clear()
 
+    def kept(self) -> list[int]:
+        """The keys with addresses in main memory."""
+        keys: IntArray = np.flatnonzero(self.store._addresses[-1])
+        return keys.tolist()
 
-class World:
-    """A store, and a player of steps."""
-
-    def __init__(
-        self, seed: int, host: int, device: int, failing: float = 0.0, **more: Any
-    ) -> None:
-        self.draw = random.Random(seed)
-        names = list(POLICIES)
-        policy = POLICIES[more.pop("policy", names[seed % len(names)])]
-
-        def plan(slots: int) -> TierPlan:
-            self.copiers.append(ManualCopier(self.draw, failing))
-            made = policy(len(SIZES), EXPERTS)
-            leave = made.leave
-
-            def left(key: int) -> None:
-                self.evicted += 1
-                leave(key)
-
-            made.leave = left  # type: ignore[method-assign]
-            return TierPlan(dict.fromkeys(SIZES, slots), made, self.copiers[-1])
-
-        self.copiers: list[ManualCopier] = []
-        self.evicted = 0
-        tiers = [plan(host), plan(device) if device else None]
-        self.store = ExpertStore(layout(), fill, *tiers, top_k=TOP_K, **more)  # type: ignore[arg-type]
-        self.sources = [self.store.source(place) for place in range(len(SIZES))]
-        self.entries, self.used, self.broken = 0, ExpertUse(), 0
-
-    def step(self, breaks: float = 0.0) -> None:
-        """All places, for some rows of some tokens; the step may be given up anywhere."""
-        counts = [self.draw.choice((1, 1, 3, 9)) for _ in range(self.draw.randint(1, 3))]
-        self.store.begin(np.cumsum([0, *counts]).astype(np.int32))
-        choices = [self.choice(sum(counts)) for _ in SIZES]
-        try:
-            for place, chosen in enumerate(choices):
-                ahead = choices[place + 1] if place + 1 < len(SIZES) else None
-                if ahead is not None and self.draw.random() < 0.3:
-                    ahead = self.choice(sum(counts))  # a wrong guess
-                self.entries += chosen.size
-                self.lookup(place, chosen, ahead, breaks)
-        except (StorageError, InterruptedError):
-            self.broken += 1
-        tally = self.store.tally()
-        assert len(tally) == len(counts)
-        self.used = sum(tally, start=self.used)
-        self.check()
-
-    def choice(self, tokens: int) -> np.ndarray:
-        """int32 [tokens, TOP_K]: some experts are wanted more than others."""
-        rows = [self.draw.sample(range(EXPERTS - 4 * (self.draw.random() < 0.5)), TOP_K)]
-        rows += [self.draw.sample(range(EXPERTS), TOP_K) for _ in range(tokens - 1)]
-        return np.array(rows, np.int32)
-
-    def lookup(self, place: int, chosen: np.ndarray, ahead: Any, breaks: float) -> None:
-        source, wanted = self.sources[place], set(chosen.ravel().tolist())
-        for expert in np.flatnonzero(source.places).tolist():
-            self.holds(int(source.places[expert]), place, expert)
-        following = self.sources[place + 1].places if ahead is not None else None
-        if source.places[chosen].all() and (following is None or following[ahead].all()):
-            return source.served(chosen)
-        seen: list[int] = []
-        for wave in source.waves(chosen, ahead if self.store.ahead else None):
-            arena = source.arenas[wave.arena]
-            for _ in range(2):  # while the wave computes, others move
-                for expert, slot in zip(wave.experts.tolist(), wave.slots.tolist(), strict=True):
-                    self.holds(arena[slot].data_ptr(), place, expert)
-                for copier in self.copiers:
-                    copier.some()
-            seen += wave.experts.tolist()
-            if self.draw.random() < breaks:
-                raise InterruptedError
-        assert sorted(seen) == sorted(wanted), "each once"
-        return None
-
-    def holds(self, address: int, place: int, expert: int) -> None:
-        """The record at `address` is the expert's."""
-        words = (ctypes.c_int32 * (SIZES[place] // 4)).from_address(address)
-        assert (words[0], words[len(words) - 1]) == (place * EXPERTS + expert + 1,) * 2
-
-    def check(self) -> None:
-        for shelf in set(self.store._shelves):
-            for tier in shelf.tiers:
-                tier.verify()
-        layers = self.store.figures()
-        total = sum((one.use for one in layers), start=ExpertUse())
-        for name in ("lookups", "device", "bus", "host", "disk", "bus_bytes", "disk_bytes"):
-            assert getattr(total, name) == getattr(self.used, name)
-        assert total.lookups == total.device + total.bus + total.host + total.disk == self.entries
-        moved = [copier.moved for copier in self.copiers]
-        assert [total.disk_bytes, total.bus_bytes][: len(moved)] == moved
-        assert sum(one.evicted for one in layers) == self.evicted
-        assert [one.layer for one in layers] == [0, 2, 4]
-        assert all(one.used + one.wasted <= one.prefetched for one in layers)
+    def quiet(self) -> bool:
+        """Whether all slots are free or kept."""
+        host = self.store._shelves[0].host
+        host.verify()
+        return host.free == host.arena.slots - len(self.kept())
 
 
-@pytest.mark.parametrize("prefetch", [True, False])
-@pytest.mark.parametrize(("host", "device"), [(2, 0), (3, 0), (9, 0), (3, 2), (16, 5), (8, 16)])
-@pytest.mark.parametrize("seed", range(3))
-def test_every_expert_is_the_right_one(seed: int, host: int, device: int, prefetch: bool) -> None:
-    world = World(seed, host, device, prefetch=prefetch)
-    for _ in range(40):
-        world.step()
-    assert world.broken == 0
+def test_what_is_there_is_computed_before_anything_is_waited_for() -> None:
+    scene = Scene(9)
+    scene.warm(0, 0, 1)
+    scene.begin()
+    waits = scene.disk.waits
+    waves = scene.waves(0, [0, 5])
+    assert next(waves).experts.tolist() == [0]
+    assert scene.disk.waits == waits and len(scene.disk.jobs) == 1, "5 is on its way"
+    assert next(waves).experts.tolist() == [5]
+    assert next(waves, None) is None
+    [use] = scene.store.tally()
+    assert (use.host, use.disk, use.disk_bytes) == (1, 1, SIZE) and use.disk_stall_s > 0
 
 
-@pytest.mark.parametrize(("host", "device"), [(2, 0), (5, 0), (3, 2), (16, 5)])
-@pytest.mark.parametrize("seed", range(3))
-def test_failures_and_steps_given_up_leave_nothing_wrong(seed: int, host: int, device: int) -> None:
-    world = World(seed, host, device, failing=0.1)
-    for _ in range(60):
-        world.step(breaks=0.05)
-    assert world.broken > 3
-    for copier in world.copiers:
-        copier.failing = 0.0
-    broken = world.broken
-    for _ in range(10):
-        world.step()
-    assert world.broken - broken <= 1, "but for what had failed on its way already"
+def test_the_most_wanted_are_read_first() -> None:
+    scene = Scene(9)
+    scene.begin(rows=4)
+    scene.lookup(0, [1, 4], [4, 6], [6, 4], [4, 6])
+    assert scene.reads == [4, 6, 1]
 
 
-def test_with_slots_for_all_nothing_moves_after_a_while() -> None:
-    world = World(0, 16, 16)
-    for _ in range(60):
-        world.step()
-    before = world.used
-    for _ in range(20):
-        world.step()
-    assert (world.used.bus_bytes, world.used.disk_bytes) == (before.bus_bytes, before.disk_bytes)
-    assert world.used.device > before.device and world.used.disk == before.disk
+def test_what_is_wanted_comes_before_guesses() -> None:
+    scene = Scene(9)
+    scene.begin()
+    assert scene.all(0, [0, 1], ahead=[2, 3]) == sorted(scene.reads) == [0, 1]
+    assert len(scene.disk.jobs) == 2 and not scene.disk.urgent, "guesses are in no hurry"
+    scene.store.tally()
+    assert [one.prefetched for one in scene.store.figures()] == [0, 2]
+    assert [one.wasted for one in scene.store.figures()] == [0, 2]
 
 
-def test_a_right_guess_makes_a_host_lookup_of_a_disk_one() -> None:
-    found = {}
-    for prefetch in (True, False):
-        world = World(3, 9, 0, prefetch=prefetch, policy="lru")
-        for _ in range(60):
-            world.step()
-        found[prefetch] = world.used.host
-        used = sum(one.used for one in world.store.figures())
-        assert (used > 10) == prefetch
-    assert found[True] > found[False]
+def test_a_guess_that_comes_true_is_hastened() -> None:
+    scene = Scene(9)
+    scene.begin()
+    scene.lookup(0, [0, 1], ahead=[2, 3])
+    waves = scene.waves(1, [2, 4])
+    assert next(waves).experts.tolist() == [2], "it had begun before 4"
+    assert len(scene.disk.jobs) == 2 and len(scene.disk.urgent) == 1
+    assert [wave.experts.tolist() for wave in waves] == [[4]]
+    [use] = scene.store.tally()
+    second = scene.store.figures()[1]
+    assert (second.prefetched, second.used, second.wasted) == (2, 1, 1)
+    assert use.disk == 4 and second.use.disk_bytes == 3 * SIZE
 
 
-def test_too_few_slots_for_a_token() -> None:
-    with pytest.raises(ConfigError, match="1 slots for experts of 4096 bytes are too few"):
-        World(0, 1, 0)
+def test_a_guess_that_has_arrived_is_no_read() -> None:
+    scene = Scene(9)
+    scene.begin()
+    scene.lookup(0, [0, 1], ahead=[2, 3])
+    for transfer in list(scene.disk.jobs):
+        scene.disk.finish(transfer)
+    waits = scene.disk.waits
+    assert scene.lookup(1, [2, 3]) == [[2, 3]]
+    assert scene.disk.waits == waits
+    [use] = scene.store.tally()
+    assert (use.host, use.disk) == (2, 2)
+    assert scene.kept() == [0, 1, EXPERTS + 2, EXPERTS + 3], "and it stays, now that it is wanted"
+
+
+def test_guesses_take_no_slot_that_is_kept() -> None:
+    scene = Scene(4)
+    scene.warm(0, 0, 1)
+    scene.begin()
+    scene.lookup(0, [0, 1], ahead=[2, 3, 4, 5])
+    assert scene.disk.submitted == 4, "two guesses, for two slots"
+    scene.store.tally()
+    assert scene.kept() == [0, 1]
+
+
+def test_what_is_expected_next_is_spared() -> None:
+    scene = Scene(6)
+    scene.warm(1, 0, 1)
+    scene.warm(0, 0, 1)
+    scene.begin()
+    scene.lookup(0, [2, 3], ahead=[0, 1])
+    assert scene.kept() == [2, 3, EXPERTS, EXPERTS + 1], "others than the least recently used went"
+    scene.store.tally()
+    assert [one.evicted for one in scene.store.figures()] == [2, 0]
+
+
+def test_a_read_that_fails_ends_the_lookup_and_no_other() -> None:
+    scene = Scene(9)
+    scene.begin()
+    scene.disk.broken = ["the disk is gone"]
+    with pytest.raises(StorageError, match="the disk is gone"):
+        scene.lookup(0, [0, 1])
+    [use] = scene.store.tally()
+    assert use.lookups == use.disk == 2
+    scene.begin()
+    assert scene.all(0, [0, 1]) == [0, 1]
+    scene.store.tally()
+    assert scene.kept() == [0, 1] and scene.quiet()
+
+
+def test_a_ride_that_fails_is_computed_from_main_memory() -> None:
+    scene = Scene(9, device=4, rates=FAST_BUS)
+    scene.begin()
+    scene.bus.broken = ["the bus is late"]
+    assert scene.all(0, [0, 1]) == [0, 1]
+    [use] = scene.store.tally()
+    assert use.disk == 2 and use.bus_bytes == 2 * SIZE
+    assert [one.on_device for one in scene.store.figures()] == [1, 0]
+
+
+def test_the_second_time_it_is_in_fast_memory() -> None:
+    scene = Scene(9, device=4, rates=FAST_BUS)
+    scene.warm(0, 0, 1)
+    submitted = scene.bus.submitted
+    scene.begin()
+    assert scene.lookup(0, [0, 1]) == [[0, 1]]
+    assert scene.sources[0].places[[0, 1]].all()
+    scene.sources[0].served(np.array([[0, 1]], np.int32))
+    [use] = scene.store.tally()
+    assert (use.device, use.lookups, scene.bus.submitted) == (4, 4, submitted)
+
+
+@pytest.mark.parametrize(("policy", "after", "evicted"), [(Lru, [2, 3], 2), (Strict, [0, 1], 0)])
+def test_what_the_policy_refuses_passes(policy: Any, after: list[int], evicted: int) -> None:
+    scene = Scene(4, policy=policy)
+    scene.warm(0, 0, 1)
+    scene.begin()
+    assert scene.all(0, [2, 3]) == [2, 3]
+    scene.store.tally()
+    assert scene.kept() == after and scene.quiet()
+    assert scene.store.figures()[0].evicted == evicted
+
+
+def test_a_lookup_given_up_holds_nothing() -> None:
+    scene = Scene(6, policy=Strict)
+    scene.warm(0, 0, 1, 2, 3)
+    scene.begin(rows=2)
+    waves = scene.waves(0, [0, 5], [0, 6])
+    assert next(waves).experts.tolist() == [0]
+    first, second = scene.store.tally()
+    assert (first, second) == (ExpertUse(2, host=1, disk=1, disk_bytes=SIZE),) * 2
+    for transfer in list(scene.disk.jobs):
+        scene.disk.finish(transfer)
+    scene.begin()
+    assert scene.quiet() and scene.kept() == [0, 1, 2, 3]
+    assert next(waves, None) is None
+
+
+def test_a_lookup_ends_the_one_before() -> None:
+    scene = Scene(9)
+    scene.begin()
+    before = scene.waves(0, [0, 1])
+    next(before)
+    assert scene.all(1, [2, 3]) == [2, 3]
+    assert next(before, None) is None
+    [use] = scene.store.tally()
+    assert use.lookups == 4 and scene.quiet()
+
+
+def test_rows_pay_for_what_they_wanted() -> None:
+    scene = Scene(9)
+    scene.warm(0, 0, 1)
+    scene.begin(rows=2)
+    scene.lookup(0, [0, 1], [0, 5])
+    first, second = scene.store.tally()
+    assert (first, second.host, second.disk) == (ExpertUse(2, host=2), 1, 1)
+    assert second.disk_bytes == SIZE and second.disk_stall_s > 0
+
+
+class Notes:
+    """A Trace that breaks at the third note."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[Any, ...]] = []
+
+    def note(self, step: int, place: int, rows: int, experts: IntArray, counts: IntArray) -> None:
+        if len(self.noted) == 2:
+            raise StorageError("the disk is full")
+        self.noted.append((step, place, rows, experts.tolist(), counts.tolist()))
+
+
+def test_lookups_are_written_down_until_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    trace = Notes()
+    scene = Scene(9, trace=trace)
+    scene.begin(rows=2)
+    scene.lookup(0, [5, 1], [1, 3])
+    scene.store.tally()
+    scene.begin()
+    for _ in range(3):
+        scene.lookup(1, [0, 7])
+    assert trace.noted == [(1, 0, 2, [1, 3, 5], [2, 1, 1]), (2, 1, 1, [0, 7], [1, 1])]
+    assert caplog.text.count("the disk is full; nothing more is recorded") == 1
+
+
+@pytest.mark.parametrize(("host", "device"), [(1, 0), (9, 1)])
+def test_too_few_slots_for_a_token(host: int, device: int) -> None:
+    with pytest.raises(ConfigError, match=r"1 slots for experts of 4096 bytes are too few.* 2 at"):
+        Scene(host, device)
