@@ -123,7 +123,7 @@ EXPERTS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     ),
     (
         "strata.experts.shelf",
-        TESTS,
+        ("tests/experts/test_shelf.py", *TESTS),
         [
             (
                 "a copy's source is not pinned",

@@ -193,6 +193,20 @@ def test_a_ride_that_fails_is_computed_from_main_memory() -> None:
     assert [one.on_device for one in scene.store.figures()] == [1, 0]
 
 
+def test_rides_for_which_no_slot_comes_free_are_given_up() -> None:
+    scene = Scene(16, device=3, rates=Rates(bus=1))
+    scene.warm(1, 0, 1, 2, 3)
+    scene.store.rates = FAST_BUS
+    scene.begin()
+    waves = scene.waves(0, [0, 1], ahead=[0, 1, 2, 3])
+    first = next(waves).arena
+    for transfer in list(scene.bus.jobs):  # guesses, in all slots until the next place is looked up
+        scene.bus.finish(transfer)
+    assert [first, *(wave.arena for wave in waves)] == [1, 1], "from main memory"
+    [use] = scene.store.tally()
+    assert (use.disk, use.bus, use.bus_bytes) == (2, 0, 3 * SIZE)
+
+
 def test_the_second_time_it_is_in_fast_memory() -> None:
     scene = Scene(9, device=4, rates=FAST_BUS)
     scene.warm(0, 0, 1)
@@ -239,7 +253,10 @@ def test_a_lookup_ends_the_one_before() -> None:
     assert scene.all(1, [2, 3]) == [2, 3]
     assert next(before, None) is None
     [use] = scene.store.tally()
-    assert use.lookups == 4 and scene.quiet()
+    assert use.lookups == 4
+    scene.disk.close()
+    scene.begin()
+    assert scene.quiet()
 
 
 def test_rows_pay_for_what_they_wanted() -> None:
