@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import mmap
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,8 +151,8 @@ def test_a_fingerprint_sees_other_weights_of_the_same_shape(layer: int, matrix: 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_a_fingerprint_of_a_huge_model_is_cheap(tmp_path: Path) -> None:
-    """64 GiB of experts in a file with holes: reading all of it would take a minute."""
-    layers_, experts, rows, cols = 32, 128, 2048, 2048
+    """16 GiB of experts in a file with holes, of which little is looked at."""
+    layers_, experts, rows, cols = 8, 128, 2048, 2048
     size = rows * cols * 2
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(2 * layers_ * experts * size)
@@ -161,9 +162,11 @@ def test_a_fingerprint_of_a_huge_model_is_cheap(tmp_path: Path) -> None:
         (n, [Expert(parts[2 * i], parts[2 * i + 1], parts[2 * i]) for i in range(at, at + experts)])
         for n, at in enumerate(range(0, layers_ * experts, experts))
     ]
-    began = time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     assert fingerprint_of(ModelFile("gguf", tmp_path, "", {}, {}), mixtures)
-    assert time.process_time() - began < 5
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    around = 16 * mmap.PAGESIZE  # the system maps so much at a fault
+    assert faults < len(whole) / around / 4
 
 
 def test_an_index_is_plain_json(packed: Path) -> None:
