@@ -105,6 +105,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All rounds; who begins changes from round to round."""
     numbers: dict[str, dict[str, list[float]]] = {}
     with sides(options) as (running, groups):
+        for side in running.values():  # warm up: what is done once, each record's first check
+            side.ask("prompt", tokens=prompt(512, 99, options.vocab))
         for number in range(options.rounds):
             for name in list(running)[:: 1 if number % 2 == 0 else -1]:
                 for what, order in orders(options, number):
