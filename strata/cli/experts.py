@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 Report = Callable[[str], None]
 _MEASURE_S = 0.1  # at each depth of reading
+_LEAST_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def _stocked(
     policies, keep = _policies(config, layout, {one.tier for one in slots})
     trace = _trace(config, name, layout)
     rates = records.rates(seconds=_MEASURE_S)
-    depth = best_depth(rates)
+    # A short measurement may flatter few reads; first reads also wait for their checksums.
+    depth = max(_LEAST_DEPTH, best_depth(rates))
     copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: bus_copier("cpu")}
     plans = {
         tier: TierPlan(
