@@ -107,7 +107,7 @@ def _bursts(length: int) -> Iterator[Phase]:
     for count in (4, 8):
         name, running = (
             f"cold burst of {count}",
-            Chat(talk("Count.", f"to {count}"), 96, running=True),
+            Chat(talk("Count.", f"to {count}"), 800, running=True),
         )
         system = prose(name, length)
         burst = [Chat(talk(system, prose(f"{name}{i}", 30)), after=0.5) for i in range(count)]
