@@ -92,6 +92,11 @@ STATES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/text/test_template.py",),
         [
             (
+                "no anchor where a message's content begins",
+                "        yield border\n        for at",
+                "        for at",
+            ),
+            (
                 "the first anchors of a chat win",
                 "[-MOST:]",
                 "[:MOST]",
