@@ -118,6 +118,7 @@ def plain(lab: Lab) -> Any:
         (8, {"expert_policy": "tinylfu", "prefill_chunk": 33}),
         (20, {"expert_policy": "lfu", "expert_floor": 3}),
         (20, {"expert_policy": "least-stale", "expert_cache": f"{6 * RECORD}"}),
+        (12, {"expert_policy": "value-density", "prefill_chunk": 50}),
         (48, {"expert_policy": "lfu", "expert_cache": f"{48 * RECORD}"}),
     ],
 )
