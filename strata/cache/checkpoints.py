@@ -48,10 +48,6 @@ class Checkpoints:
         """Checkpoints on nodes."""
         return len(self.kept)
 
-    def free_slots(self) -> list[int]:
-        """The free slot numbers; for checks."""
-        return list(self._free)
-
     # ------------------------------------------------------------ where to resume
 
     def resume(self, match: Match) -> Resume:

@@ -112,9 +112,5 @@ class PagePool:
             each.age = clock
             each.hits += hits
 
-    def free_pages(self) -> list[int]:
-        """The free page numbers; for checks."""
-        return list(self._free)
-
     def _value(self, node: Node) -> float:
         return value(node.age, node.hits, self._worth.lost(node), self.size)

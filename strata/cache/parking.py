@@ -9,8 +9,6 @@ Invariant: a holder is parked once, or woken once, or neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from strata.cache.lease import Holder, Lease
 
 WAITS = 8
@@ -72,9 +70,3 @@ class Parking:
         woken = list(self._woken.values())
         self._woken.clear()
         return woken
-
-    def everyone(self) -> Iterator[tuple[Holder, Lease, int]]:
-        """Each parked holder, whom it waits for and how many tokens; for checks."""
-        for owner, waiting in self._waiting.items():
-            for holder, until in waiting.values():
-                yield holder, owner, until

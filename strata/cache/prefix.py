@@ -9,9 +9,9 @@ know tensors: a copy it asks for is two slot numbers.
 One thread. `reserve` and `captures` build a step, every other call comes between steps. Copies
 are executed by the caller before anything else is written or asked.
 
-Invariants: `check.verify`. The ones to keep in mind here: a parked holder has nothing; nothing is
-shared before the step that wrote it has been committed; whatever is to be copied from is pinned
-before anything is allocated.
+Invariants (all of them: `tests/sim/invariants.py`): a parked holder has nothing; nothing is shared
+before the step that wrote it has been committed; whatever is to be copied from is pinned before
+anything is allocated.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ Block 4. The World of `sim` checks that each restored state is that of exactly i
 from __future__ import annotations
 
 import pytest
+from sim.invariants import verify
 from sim.world import Seq, World
 
 from strata.cache import Full, PrefixCache, Run, Wait
-from strata.cache.check import verify
 from strata.types import Capture, StateCopy
 
 TEXT = [1, 2, 3, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 0, 2, 0, 3, 1]  # 18 tokens

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sim.invariants import verify
 
-from strata.cache.check import verify
 from strata.engine.core import Clocks
 from strata.engine.loop import Engine
 from strata.engine.sampler import Chooser, Sampler
