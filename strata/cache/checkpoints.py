@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from strata.cache.lease import Holder, Lease, StateHold
 from strata.cache.placing import CAPTURES, pays, rolling_place, wanted
 from strata.cache.policy import Ranking, value
-from strata.cache.states import Admission, Resume
+from strata.cache.states import Admission, Resume, States
 from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
 
 
-class Checkpoints:
+class Checkpoints(States):
     """`total` slots of `size` bytes, for live states and copies of them on nodes.
 
     `stripped` is told of each node that has lost its checkpoint to another use of the slot.
@@ -275,7 +275,7 @@ class Checkpoints:
         return self._saved(node) if node.checkpoint else 0
 
     def drop(self, node: Node) -> None:
-        """See `pages.PageWorth`."""
+        """See `States`."""
         if node.checkpoint is not None:
             self._free.append(node.checkpoint.slot)
             self.kept.discard(node)

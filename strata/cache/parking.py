@@ -23,7 +23,6 @@ class Parking:
         self._owners: dict[str, Lease] = {}
         self._woken: dict[str, Holder] = {}
         self._counts: dict[str, int] = {}
-        self.parked_total = 0
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -38,7 +37,6 @@ class Parking:
         self._waiting.setdefault(owner, {})[holder.id] = (holder, until)
         self._owners[holder.id] = owner
         self._counts[holder.id] = self._counts.get(holder.id, 0) + 1
-        self.parked_total += 1
 
     def leave(self, holder: Holder) -> None:
         """It asks by itself: no longer parked nor woken. How often it waited is remembered."""

@@ -53,29 +53,11 @@ class Timeline:
 class Sequence:
     """See the module. `order` is the number of its arrival; `outlet` takes its events."""
 
-    __slots__ = (
-        "_ids",
-        "_table",
-        "_table_len",
-        "cached",
-        "cached_tokens",
-        "chooser",
-        "computed_len",
-        "experts",
-        "lease",
-        "order",
-        "outlet",
-        "planned_len",
-        "prompt_logprobs",
-        "read_tokens",
-        "request",
-        "status",
-        "times",
-        "tokens",
-    )
-
     def __init__(self, request: Request, *, seed: int, arrived: float, outlet: Outlet) -> None:
         self.request = request
+        self.id, self.namespace, self.priority = request.id, request.namespace, request.priority
+        self.anchors, self.stable_len = request.anchors, request.stable_len
+        self.prompt_len = len(request.tokens)
         self.tokens: list[int] = list(request.tokens)
         self._ids = np.array(request.tokens, dtype=np.int32)
         self._table = np.empty(0, dtype=np.int32)
@@ -95,36 +77,6 @@ class Sequence:
         self.prompt_logprobs: list[Logprob | None] | None = [None] if scored else None
         # Scoring needs the logits of every prompt position, so nothing of it may be reused.
         self.cached = request.cached and not scored
-
-    @property
-    def id(self) -> str:
-        """The request's id."""
-        return self.request.id
-
-    @property
-    def namespace(self) -> str:
-        """Whose cached prefixes may be shared."""
-        return self.request.namespace
-
-    @property
-    def priority(self) -> int:
-        """A larger one goes first."""
-        return self.request.priority
-
-    @property
-    def anchors(self) -> tuple[int, ...]:
-        """Prompt positions worth remembering."""
-        return self.request.anchors
-
-    @property
-    def stable_len(self) -> int:
-        """How much of the prompt the next turn repeats."""
-        return self.request.stable_len
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.request.tokens)
 
     @property
     def output_len(self) -> int:
