@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from strata.cache.lease import Holder, Lease
 
-WAITS = 8
-"""How often one request may park before it runs with what there is."""
+WAITS = 8  # How often one request may park before it runs with what there is.
 
 
 class Parking:

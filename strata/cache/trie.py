@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from strata.cache.lease import Lease
 
-TOKEN = array("i").itemsize
-"""Bytes of one token in a key."""
+TOKEN = array("i").itemsize  # Bytes of one token in a key.
 
 
 def encode(tokens: Sequence[int]) -> bytes:

@@ -18,7 +18,7 @@ from itertools import count
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.draw import NotFinite
-from strata.engine.outlet import Outlet
+from strata.engine.outlet import Told
 from strata.engine.plan import build
 from strata.engine.runner import Logits, Runner
 from strata.engine.sampler import Choice, Sampler
@@ -29,7 +29,6 @@ from strata.engine.stats import Counters, Journal
 from strata.types import (
     Capture,
     DoneEvent,
-    Event,
     FailedEvent,
     Finish,
     StorageError,
@@ -37,8 +36,6 @@ from strata.types import (
 )
 
 _log = logging.getLogger(__name__)
-
-Told = tuple[Outlet, Event]
 
 
 @dataclass(frozen=True, slots=True)

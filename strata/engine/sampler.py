@@ -29,8 +29,7 @@ from strata.engine.logprobs import logprob
 from strata.engine.philox import uniform
 from strata.types import Logprob, Sampling
 
-_GREEDY_BELOW = 1e-6
-"""Temperatures under this are greedy: their distribution is a point already."""
+_GREEDY_BELOW = 1e-6  # Temperatures under this are greedy: their distribution is a point already.
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from strata.figures import ExpertFigures, Record, RowFigures, Snapshot
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
-_SMOOTHING = 0.1
-"""Weight of the newest request in the running mean of how long one runs."""
+_SMOOTHING = 0.1  # Weight of the newest request in the running mean of how long one runs.
 
 
 @dataclass(slots=True)
