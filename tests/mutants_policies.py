@@ -18,7 +18,7 @@ POLICIES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
-        "strata.experts.policies.ranked",
+        "strata.experts.policy",
         _POLICY,
         [
             ("the clock stands still", "self.step += place <= self.place", "self.step += 0"),

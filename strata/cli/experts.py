@@ -108,7 +108,7 @@ def _stocked(
     from strata.experts.lanes import Rates
     from strata.experts.store import ExpertStore, TierPlan
     from strata.memory.disk import best_depth
-    from strata.memory.transfer import ThreadCopier, bus_copier
+    from strata.memory.transfer import ThreadCopier
 
     found = Calibration.load(records.path.parent)
     policies, keep = _policies(config, layout, {one.tier for one in slots})
@@ -116,7 +116,7 @@ def _stocked(
     rates = records.rates(seconds=_MEASURE_S)
     # A short measurement may flatter few reads; first reads also wait for their checksums.
     depth = max(_LEAST_DEPTH, best_depth(rates))
-    copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: bus_copier("cpu")}
+    copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: ThreadCopier(1, "strata-bus")}
     plans = {
         tier: TierPlan(
             {one.nbytes: one.slots for one in slots if one.tier == tier}, policy, copiers[tier]

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,12 @@ from strata.experts.policy import Policy
 from strata.experts.prefetch import Guesses
 from strata.experts.residency import Residency
 from strata.experts.shelf import Read, Shelf
+from strata.experts.trace import TraceWriter
 from strata.experts.waves import Waves
 from strata.figures import ExpertFigures, ExpertUse
 from strata.kernels.moe import ExpertWave
 from strata.memory.arena import SlotArena
-from strata.memory.transfer import Copier
+from strata.memory.transfer import ThreadCopier
 from strata.types import ConfigError, IntArray, StrataError
 
 _log = logging.getLogger(__name__)
@@ -42,15 +43,8 @@ class TierPlan:
 
     slots: Mapping[int, int]
     policy: Policy
-    copier: Copier
+    copier: ThreadCopier
     device: str = "cpu"
-
-
-class Trace(Protocol):
-    """Where lookups are written down."""
-
-    def note(self, step: int, place: int, rows: int, experts: IntArray, counts: IntArray) -> None:
-        """One lookup of distinct experts."""
 
 
 class PlaceSource:
@@ -94,7 +88,7 @@ class ExpertStore:
         *,
         top_k: int,
         prefetch: bool = True,
-        trace: Trace | None = None,
+        trace: TraceWriter | None = None,
         rates: Rates | None = None,
     ) -> None:
         """`read` fills a slot with a key's record, on a thread of the host's copier. ConfigError

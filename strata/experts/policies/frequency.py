@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.experts.policies.ranked import Floats, Ranked
 from strata.experts.policies.recency import Lru
+from strata.experts.policy import Floats, Policy
 from strata.types import IntArray
 
 _HALF_LIFE = 256  # steps after which a lookup counts half
@@ -34,7 +34,7 @@ class Tally:
         self.counts[:] = popularity * (_HALF_LIFE / max(1.0, float(popularity.max())))
 
 
-class Lfu(Ranked):
+class Lfu(Policy):
     """The least often wanted leaves first, and a key enters only past one that is wanted less."""
 
     name = "lfu"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.experts.policies.ranked import Floats, Ranked
+from strata.experts.policy import Floats, Policy
 from strata.types import IntArray
 
 
-class Lru(Ranked):
+class Lru(Policy):
     """The least recently used leaves first."""
 
     name = "lru"
@@ -38,7 +38,7 @@ class Lru(Ranked):
         self.last[:] = popularity / (1.0 + popularity.max()) - 1.0
 
 
-class LeastStale(Ranked):
+class LeastStale(Policy):
     """Layers come round in a fixed order: whoever was not wanted in this round leaves before those
     who were, and among equals the one whose layer comes up latest.
     """
