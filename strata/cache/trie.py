@@ -271,12 +271,3 @@ class BlockTrie:
         """Forget a root that is of no use to anyone any more."""
         if node.parent is None and not node.children.by_key and not node.pins:
             self.roots.pop(node.key, None)
-
-    def nodes(self) -> Iterator[Node]:
-        """Every node but the roots, parents first."""
-        stack = list(self.roots.values())
-        while stack:
-            node = stack.pop()
-            if node.parent is not None:
-                yield node
-            stack.extend(node.children.by_key.values())

@@ -26,7 +26,6 @@ class Policy:
     name: str
 
     def __init__(self, places: int, experts: int) -> None:
-        """Nothing was wanted yet."""
         self.places, self.experts = places, experts
         self.step, self.place = 0, -1
         self.wanted: Floats = np.zeros(places * experts)

@@ -129,11 +129,6 @@ class RecordFile:
         except OSError as error:
             raise StorageError(f"cannot open {path}: {error.strerror or error}") from error
 
-    @property
-    def direct(self) -> bool:
-        """Whether reads go past the page cache."""
-        return self._file.current[1]
-
     def read(self, number: int, into: Tensor) -> None:
         """Fills `into`, uint8 [sizes[number]] in main memory, with a record.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from manual import ManualCopier, fill, verify
 
-from strata.experts.policies.recency import Lru
+from strata.experts.policies.counting import Lru
 from strata.experts.residency import Residency
 from strata.experts.shelf import Shelf
 from strata.memory.arena import SlotArena

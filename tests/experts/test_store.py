@@ -13,7 +13,7 @@ import pytest
 from manual import ManualCopier, fill, key_at, layout, verify
 
 from strata.experts.lanes import Rates
-from strata.experts.policies.recency import Lru
+from strata.experts.policies.counting import Lru
 from strata.experts.store import ExpertStore, TierPlan
 from strata.figures import ExpertUse
 from strata.kernels.moe import ExpertWave

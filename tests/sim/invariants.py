@@ -18,7 +18,7 @@ from strata.cache.trie import TOKEN, BlockTrie, Node, encode
 def verify(cache: PrefixCache) -> None:
     """Check every structural invariant of the cache."""
     leases = list(cache._leases.values())
-    nodes = list(cache._trie.nodes())
+    nodes = list(nodes_of(cache._trie))
     _pages(cache, leases, nodes)
     _trie(cache._trie, nodes)
     _claims(leases, nodes)
@@ -144,3 +144,13 @@ def parked(cache: PrefixCache) -> Iterator[tuple[Holder, Lease, int]]:
     for owner, waiting in cache._parking._waiting.items():
         for holder, until in waiting.values():
             yield holder, owner, until
+
+
+def nodes_of(trie: BlockTrie) -> Iterator[Node]:
+    """Every node but the roots, parents first."""
+    stack = list(trie.roots.values())
+    while stack:
+        node = stack.pop()
+        if node.parent is not None:
+            yield node
+        stack.extend(node.children.by_key.values())

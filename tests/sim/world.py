@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sim.invariants import parked, verify
+from sim.invariants import nodes_of, parked, verify
 from sim.memory import POISON, Memory, answer, chain, chains, choose, state_of
 
 from strata.cache import Full, Lease, PrefixCache, Run, Wait
@@ -337,7 +337,7 @@ class World:
         """Each sealed row and each checkpoint is that of its path."""
         trie, memory = self.cache._trie, self.memory
         values: dict[Node, int] = dict.fromkeys(trie.roots.values(), 0)
-        for node in trie.nodes():  # parents come first
+        for node in nodes_of(trie):  # parents come first
             if node.owner is not None:
                 continue
             assert node.parent is not None and node.page is not None

@@ -26,7 +26,6 @@ class ValueDensity(Policy):
     name = "value-density"
 
     def __init__(self, places: int, experts: int) -> None:
-        """Expects nothing of anybody."""
         super().__init__(places, experts)
         number = len(_HALF_LIVES)
         self.place_of = np.arange(places * experts, dtype=np.int32) // experts
