@@ -46,8 +46,6 @@ class Tally:
     Owned by one `Chooser`. Adding a token is O(1).
     """
 
-    __slots__ = ("_counts", "_ids", "_place", "_size")
-
     def __init__(self) -> None:
         self._place: dict[int, int] = {}
         self._ids = np.zeros(64, dtype=np.int64)
@@ -78,8 +76,6 @@ class Tally:
 
 class Chooser:
     """What sampling remembers of one sequence: its settings, seed and token counts."""
-
-    __slots__ = ("_banned", "_bias", "_said", "_seen", "cut", "sampling", "seed")
 
     def __init__(
         self, sampling: Sampling, seed: int, prompt: Iterable[int], stops: frozenset[int]

@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,13 +63,6 @@ class PlaceSource:
     def served(self, chosen: IntArray) -> None:
         """See ExpertSource."""
         self._store.served(self._place, chosen)
-
-
-class _Shown(NamedTuple):
-    """Copies of tables for `figures`; `numbers` [7, places] in the order of its fields."""
-
-    uses: Table
-    numbers: npt.NDArray[np.int64]
 
 
 class ExpertStore:
@@ -151,8 +143,8 @@ class ExpertStore:
 
     def figures(self) -> list[ExpertFigures]:
         """One for each place, up to the last step. From any thread."""
-        shown = self._shown
-        lines = zip(self.layout.places, shown.uses.uses(), shown.numbers.T.tolist(), strict=True)
+        uses, numbers = self._shown
+        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), strict=True)
         return [
             ExpertFigures(place.layer, place.count, device, host, place.record, use, *others)
             for place, use, (device, host, *others) in lines
@@ -168,12 +160,13 @@ class ExpertStore:
             for tier in shelf.tiers:
                 tier.land()
 
-    def _show(self) -> _Shown:
+    def _show(self) -> tuple[Table, npt.NDArray[np.int64]]:
+        """Copies for `figures`: uses, and numbers [7, places] in the order of its fields."""
         kept = (self._addresses != 0).reshape(len(self._plans), len(self._shelves), -1).sum(2)
         on_device = kept[0] if len(kept) > 1 else np.zeros_like(kept[0])
         guesses = self._guesses
         moves = (self._active, self._evicted, guesses.started, guesses.used, guesses.wasted)
-        return _Shown(self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves)))
+        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves))
 
     # ---------------------------------------------------------------- lookups
 

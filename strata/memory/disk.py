@@ -81,6 +81,22 @@ class Descriptor:
             _forget(fd, offset, len(view))
         return count
 
+    def fill(self, view: memoryview, offset: int, least: int) -> str:
+        """Reads at least `least` bytes; "", or what is wrong, even after retries."""
+        trouble = ""
+        for attempt in range(1 + _RETRIES):
+            if attempt:
+                time.sleep(attempt * _PAUSE_S)
+            try:
+                count = self.read(view, offset)
+            except OSError as error:
+                trouble = error.strerror or str(error)
+            else:
+                if count >= least:
+                    return ""
+                trouble = f"only {count} of {least} bytes came"
+        return trouble
+
     def _replace(self, direct: int) -> None:
         fd = os.open(self._path, self._flags | direct, 0o644)
         self._open.append(fd)
@@ -150,22 +166,11 @@ class RecordFile:
         """Reads without a look at the checksum."""
         size, offset = int(self.sizes[number]), int(self._offsets[number])
         assert len(view) == size
-        trouble = ""
-        for attempt in range(1 + _RETRIES):
-            if attempt:
-                time.sleep(attempt * _PAUSE_S)
-            try:
-                count = self._file.read(view, offset)
-            except OSError as error:
-                trouble = error.strerror or str(error)
-            else:
-                if count == size:
-                    return
-                trouble = f"only {count} of {size} bytes came"
-        raise StorageError(
-            f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
-            " sound, pack the model again with `strata pack --force`"
-        )
+        if trouble := self._file.fill(view, offset, size):
+            raise StorageError(
+                f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
+                " sound, pack the model again with `strata pack --force`"
+            )
 
     def close(self) -> None:
         """Once no read is under way."""
