@@ -31,7 +31,7 @@ from strata.types import StorageError
 ALIGN = 4096
 DEPTHS = (1, 2, 4, 8)
 _RETRIES = 3
-_PAUSE_S = 0.01  # before the first retry; the next ones wait longer
+_PAUSE_S = 0.01
 _DIRECT = getattr(os, "O_DIRECT", 0)
 # Read into by turns when measuring: what lies in the processor's cache is faster to write to.
 _SPREAD = 64 << 20
@@ -81,12 +81,14 @@ class Descriptor:
             _forget(fd, offset, len(view))
         return count
 
-    def fill(self, view: memoryview, offset: int, least: int) -> str:
-        """Reads at least `least` bytes; "", or what is wrong, even after retries."""
+    def fill(self, view: memoryview, offset: int, least: int, pause_s: float = 0.0) -> str:
+        """Reads at least `least` bytes; "", or what is wrong, even after retries. `pause_s` goes
+        before the first of them; the next ones wait longer.
+        """
         trouble = ""
         for attempt in range(1 + _RETRIES):
             if attempt:
-                time.sleep(attempt * _PAUSE_S)
+                time.sleep(attempt * pause_s)
             try:
                 count = self.read(view, offset)
             except OSError as error:
@@ -166,7 +168,7 @@ class RecordFile:
         """Reads without a look at the checksum."""
         size, offset = int(self.sizes[number]), int(self._offsets[number])
         assert len(view) == size
-        if trouble := self._file.fill(view, offset, size):
+        if trouble := self._file.fill(view, offset, size, _PAUSE_S):
             raise StorageError(
                 f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
                 " sound, pack the model again with `strata pack --force`"
