@@ -170,8 +170,8 @@ class RecordFile:
         assert len(view) == size
         if trouble := self._file.fill(view, offset, size, _PAUSE_S):
             raise StorageError(
-                f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
-                " sound, pack the model again with `strata pack --force`"
+                f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it"
+                " is sound, pack the model again with `strata pack --force`"
             )
 
     def close(self) -> None:

@@ -152,6 +152,10 @@ class Actions:
         """GET /v1/models/{id}."""
         return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
 
+    def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
+        """Answers with what `tell` makes of the engine's counters."""
+        return page(lambda _: tell(self._lobby.service().engine.snapshot()))
+
     async def metrics(self, exchange: Exchange, caller: str) -> None:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
         service = self._lobby.present
@@ -163,14 +167,6 @@ class Actions:
         if (reason := self._lobby.reason) is None:
             return await exchange.reply(200, b'{"status":"ok"}')
         await exchange.reply(503, orjson.dumps({"status": "unavailable", "reason": reason}))
-
-    def cache(self, exchange: Exchange) -> bytes:
-        """GET /v1/cache."""
-        return facts.cache(self._lobby.service().engine.snapshot())
-
-    def experts(self, exchange: Exchange) -> bytes:
-        """GET /v1/experts."""
-        return experts.page(self._lobby.service().engine.snapshot())
 
     async def clear(self, exchange: Exchange, caller: str) -> None:
         """DELETE /v1/cache."""
@@ -238,8 +234,12 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
         ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
-        ("/v1/experts", {"GET": page(actions.experts)}, False),
-        ("/v1/cache", {"GET": page(actions.cache), "DELETE": actions.clear}, False),
+        ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
+        (
+            "/v1/cache",
+            {"GET": actions.counted(facts.cache), "DELETE": actions.clear},
+            False,
+        ),
         ("/v1/tokenize", {"POST": actions.tokenize}, False),
         ("/v1/detokenize", {"POST": actions.detokenize}, False),
         ("/v1/metrics", {"GET": actions.metrics}, False),
