@@ -32,7 +32,7 @@ from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError
 
 _log = logging.getLogger(__name__)
 
-# How long another thread may keep the interpreter from the engine thread. A step leaves it while the
+# Seconds that another thread may keep the interpreter from the engine thread. A step leaves it while
 # kernels run and wants it back at once; Python's own 5 ms is longer than a step of a small model.
 _SWITCH_S = 0.0005
 # Pause when sequences live but none could run: a fault elsewhere must not become a spin.
