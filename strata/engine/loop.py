@@ -32,8 +32,8 @@ from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError
 
 _log = logging.getLogger(__name__)
 
-# Seconds that another thread may keep the interpreter from the engine thread. A step leaves it while
-# kernels run and wants it back at once; Python's own 5 ms is longer than a step of a small model.
+# Seconds that another thread may keep the interpreter from the engine thread. A step leaves it
+# while kernels run and wants it back at once: Python's own 5 ms are more than a small model's step.
 _SWITCH_S = 0.0005
 # Pause when sequences live but none could run: a fault elsewhere must not become a spin.
 _STUCK_S = 0.01

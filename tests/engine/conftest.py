@@ -1,6 +1,6 @@
-"""Makes `scripted`, the model without weights, and `sim` importable from the tests beside it."""
+"""Makes `scripted`, the model without weights, importable from the tests beside it."""
 
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parent))
