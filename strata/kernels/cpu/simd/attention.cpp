@@ -132,7 +132,8 @@ void score(const Keys& keys, const Queries& queries, int first, int last, int st
       // Behind the last keys come the first values.
       const int next = key + kKeyTile;
       ahead[j] = next < end ? key_block(keys, next) + next % keys.block
-                            : value_row(keys, start + j * kLanes < end ? start + j * kLanes : start);
+                            : value_row(keys, start + j * kLanes < end ? start + j * kLanes
+                                                                       : start);
     }
     product<false>(queries.q, dim, column, keys.k_step, dim, scores, kSegment, queries.rows,
                    vectors, ahead);
