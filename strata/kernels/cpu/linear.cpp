@@ -16,6 +16,9 @@ const KernelTable& active_table() {
 #ifdef STRATA_BUILT_avx2
     case Isa::avx2: return avx2::kTable;
 #endif
+#ifdef STRATA_BUILT_neon
+    case Isa::neon: return neon::kTable;
+#endif
     default: return portable::kTable;
   }
 }

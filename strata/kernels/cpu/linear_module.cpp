@@ -16,8 +16,6 @@ using namespace strata;
 
 namespace {
 
-constexpr Isa kBestFirst[] = {Isa::avx512, Isa::avx2, Isa::portable};
-
 std::vector<std::string> isas() {
   std::vector<std::string> names;
   for (Isa isa : kBestFirst) {
