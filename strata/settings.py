@@ -86,7 +86,9 @@ class Config:
         "auto", "native code, or the plain torch reference", choices=("auto", "native", "reference")
     )
     isa: str = _setting(
-        "auto", "instruction set of the native code", choices=("auto", "avx512", "avx2", "portable")
+        "auto",
+        "instruction set of the native code",
+        choices=("auto", "avx512", "avx2", "neon", "portable"),
     )
     expert_ram: str = _setting(
         "auto",

@@ -54,4 +54,33 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("the source is not asked", "if w.source is not None:", "if False:"),
         ],
     ),
+    (
+        "strata.kernels.quant",
+        ("tests/kernels/test_quant.py",),
+        [
+            ("a type has another's number", "    IQ2_S = 22\n    IQ4_XS = 23\n", "    IQ2_S = 23\n    IQ4_XS = 22\n"),
+            ("a dequantised matrix is the file", "copy=True", "copy=False"),
+            ("an unsupported type is a number", ".get(number, str(number))", ".get(-1, str(number))"),
+        ],
+    ),
+    (
+        "strata.kernels.native_pack",
+        ("tests/kernels/test_quant.py",),
+        [
+            ("a grid's coordinates are not in order", "np.searchsorted(family.grid_map, family.grid)", "len(family.grid_map) - 1 - np.searchsorted(family.grid_map, family.grid)"),
+            ("formats without a product are packed", "if not _cpu.has_product(int(q.format)):", "if False:"),
+        ],
+    ),
+    (
+        "strata.synth.blocks",
+        ("tests/synth/test_blocks.py",),
+        [
+            ("a scale lies in another's place", "Type.Q3_K: 108", "Type.Q3_K: 0"),
+            ("minima are not tied to scales", "(data[..., :16] & 15) * 17", "data[..., :16]"),
+            ("a ternary weight may be 2", "        data &= ~((data << 1) & data & 0xAA)\n", "        pass\n"),
+            ("all blocks have one sign", "np.where(data[..., -1] & 1, 1, -1)", "1"),
+            ("scales in bytes are rounded down", "(below[..., None] + above)", "(below[..., None] + 0 * above)"),
+            ("nibbles of a scale change places", "(0, 0, 1, 1)", "(1, 1, 0, 0)"),
+        ],
+    ),
 ]  # fmt: skip
