@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two commands of their own."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     about = "serve, and write every lookup of experts to a file"
-    record = commands.add_parser("record", help=about, description=f"{about.capitalize()}.")
+    record = commands.add_parser("record", help=about, description=flags.sentence(about))
     flags.add_settings(record, without={"expert_trace"})
     record.add_argument("--out", type=Path, required=True, metavar="FILE", help="what to write")
     record.set_defaults(act=_record)
     about = "the hit rates of policies, and of what no policy can beat"
-    again = commands.add_parser("replay", help=about, description=f"{about.capitalize()}.")
+    again = commands.add_parser("replay", help=about, description=flags.sentence(about))
     again.add_argument("file", type=Path, metavar="FILE", help="what `trace record` wrote")
     again.add_argument(
         "--policy",

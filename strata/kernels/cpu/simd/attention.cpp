@@ -14,7 +14,7 @@ namespace strata::STRATA_ISA {
 namespace {
 
 constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
+constexpr int kVectorsAtOnce = kRegisters == 32 ? 4 : 2;
 constexpr int kTileVectors = kKeyTile / kLanes;
 // Up to here a tile of queries reads halves straight from the pages; above, widening
 // them once for all rows is cheaper.
