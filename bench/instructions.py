@@ -95,6 +95,7 @@ def main() -> None:
             program = Counted(command, Path(place))
             try:
                 figures[name] = measure(program, options)
+                print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
             finally:
                 program.stop()
     print(f"{Path(model).name}, one thread, AVX2, millions of instructions for a token\n")

@@ -72,8 +72,7 @@ class Log:
 def tables(log: Log) -> str:
     """All of them, and how many goals were missed."""
     texts = [table(log, key) for key in log.values]
-    cells = [part for text in texts for part in text.split("|")]
-    missed, reached = (sum(word in part for part in cells) for word in ("MISSED", "reached"))
+    missed, reached = ("".join(texts).count(word) for word in ("MISSED", "reached"))
     return "\n\n".join([*texts, f"Goals reached: {reached}; missed: {missed}."])
 
 
