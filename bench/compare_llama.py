@@ -152,7 +152,7 @@ class Run:
         """The first token, cold and again; streams against the bare engine."""
         strata = self.sides["strata"]
         short = self.short(HTTP_ROWS, 1000 + number)
-        order = {
+        order: dict[str, Callable[[], float]] = {
             "bare": lambda: strata.ask("wall", prompts=short, length=HTTP_LENGTH),
             "http": lambda: http_rate(strata, short, HTTP_LENGTH),
         }
