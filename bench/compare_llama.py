@@ -81,7 +81,11 @@ class Run:
         ours = [sys.executable, str(HERE / "strata_side.py"), *common, options.kernels]
         theirs = [str(peer), str(HERE / "llama_side.py"), *common]
         self.sides = {"strata": Side(ours)}
-        self.sides["llama"] = Side(theirs)
+        try:
+            self.sides["llama"] = Side(theirs)
+        except SystemExit:
+            self.stop()
+            raise
         said = {n: f"{s.facts['program']}: {s.facts['system']}" for n, s in self.sides.items()}
         architecture, format = kind_of(file)
         facts = {"architecture": architecture, "format": format, "programs": said}
@@ -174,6 +178,21 @@ def done(log: Log, file: Path, threads: int, options: argparse.Namespace) -> boo
     )
 
 
+def measure(log: Log, file: Path, threads: int, options: argparse.Namespace, peer: Path) -> bool:
+    """All rounds of one file; whether both programs got through. The next file has its turn."""
+    try:
+        run = Run(log, file, threads, options, peer)
+        try:
+            for number in range(options.rounds):
+                run.round(number)
+        finally:
+            run.stop()
+    except SystemExit as error:
+        print(f"{file.name}, {threads} threads: {error}", file=sys.stderr)
+        return False
+    return True
+
+
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -203,21 +222,16 @@ def main() -> None:
         os.close(handle)
         options.log = Path(name)
         print(f"measurements go to {name}", file=sys.stderr)
-    log = Log(options.log)
+    log, failed = Log(options.log), 0
     if not options.table:
         folder = cache_folder(environment())
         peer = options.llama_python or peer_python(folder)
         for file in options.model or default_files(folder):
             for threads in options.threads:
-                if done(log, file, threads, options):
-                    continue
-                run = Run(log, file, threads, options, peer)
-                try:
-                    for number in range(options.rounds):
-                        run.round(number)
-                finally:
-                    run.stop()
+                if not done(log, file, threads, options):
+                    failed += not measure(log, file, threads, options, peer)
     print(tables(log))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":
