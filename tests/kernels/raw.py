@@ -13,8 +13,14 @@ Bytes = npt.NDArray[np.uint8]
 # Byte offsets of the f16 values of a block, where it is not one at 0.
 HALVES = {
     **dict.fromkeys((F.Q4_1, F.Q5_1, F.Q4_K, F.Q5_K), (0, 2)),
-    F.Q2_K: (80, 82), F.Q3_K: (108,), F.Q6_K: (208,), F.TQ1_0: (52,), F.TQ2_0: (64,),
-    F.IQ1_M: (), F.MXFP4: (), F.NVFP4: (),
+    F.Q2_K: (80, 82),
+    F.Q3_K: (108,),
+    F.Q6_K: (208,),
+    F.TQ1_0: (52,),
+    F.TQ2_0: (64,),
+    F.IQ1_M: (),
+    F.MXFP4: (),
+    F.NVFP4: (),
 }
 
 

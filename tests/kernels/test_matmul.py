@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from raw import random_matrix
+from raw import HALVES, Bytes, random_matrix
 from torch import Tensor
 
 from strata.kernels.quant import Format, QTensor, dequantise
 
 _cpu = pytest.importorskip("strata.kernels.native_pack")._cpu  # with the grids
-KINDS = [kind for kind in Format if _cpu.has_product(int(kind))]
 Doubles = npt.NDArray[np.float64]
 
 
@@ -59,7 +58,7 @@ def quantised(x: Tensor, kind: Format) -> tuple[Doubles, Doubles]:
     """(What the kernel multiplies, the largest error of each value)."""
     if kind.block == 1:
         return x.double().numpy(), np.zeros(x.shape)
-    blocks = x.numpy().reshape(x.shape[0], -1, kind.block)
+    blocks = x.numpy().reshape(x.shape[0], -1, 256 if kind.block == 256 else 32)
     most = np.abs(blocks).max(axis=2, keepdims=True)
     inverse = np.where(most > 0, np.float32(32512) / np.maximum(most, 1e-30), np.float32(0))
     q = np.rint(blocks * inverse).astype(np.int64)
@@ -69,6 +68,21 @@ def quantised(x: Tensor, kind: Format) -> tuple[Doubles, Doubles]:
     return ((q + raised) * d).reshape(x.shape), error.reshape(x.shape)
 
 
+def set_scales(kind: Format, blocks: Bytes, half: Bytes) -> None:
+    """Gives uint8 [rows, blocks, bytes] the scales [rows, 1, 2], or what comes near."""
+    for at in HALVES.get(kind, (0,)):
+        blocks[:, :, at : at + 2] = half
+    low, high = half[..., 0], half[..., 1]
+    if kind is Format.IQ1_M:  # an f16 in four nibbles
+        for at, nibble in ((49, low), (51, low >> 4), (53, high), (55, high >> 4)):
+            blocks[:, :, at] = blocks[:, :, at] & 15 | nibble << 4
+    if kind is Format.MXFP4:  # 2^-128 to 2^102: no zero
+        blocks[:, :, 0] = np.linspace(0, 230, len(blocks))[:, None]
+        blocks[0] = 0
+    if kind is Format.NVFP4:
+        blocks[:, :, :4] = np.resize(np.array([0, 1, 0x7E, 7, 8, 0x40], np.uint8), (18, 1, 1))
+
+
 def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.view(torch.int32), b.view(torch.int32))
 
@@ -76,7 +90,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 SHAPES = [(1, 1), (7, 3), (8, 2), (9, 1), (17, 5), (100, 4)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", Format)
 @pytest.mark.parametrize(("n", "blocks"), SHAPES)
 def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     k = blocks * kind.block if kind.block > 1 else 37 * blocks
@@ -91,7 +105,7 @@ def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     assert np.all(np.abs(got - x.double().numpy() @ w.T) <= error @ np.abs(w).T + 3e-6 * scale)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", Format)
 def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
     q = random_matrix(kind, 83, 512)
     tiles, x = packed(q), inputs(131, 512)
@@ -102,7 +116,7 @@ def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
             assert same_bits(product(tiles, q, x[-rows:], threads), whole[-rows:])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", Format)
 def test_the_other_outputs_do_not_matter(isa: str, kind: Format) -> None:
     q, x = random_matrix(kind, 77, 256), inputs(5, 256)
     whole = product(packed(q), q, x)
@@ -111,7 +125,7 @@ def test_the_other_outputs_do_not_matter(isa: str, kind: Format) -> None:
         assert same_bits(product(packed(part), part, x), whole[:, :n].contiguous())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", Format)
 def test_instruction_sets_agree(kind: Format) -> None:
     q, x = random_matrix(kind, 41, 768), inputs(11, 768)
     results = []
@@ -122,9 +136,9 @@ def test_instruction_sets_agree(kind: Format) -> None:
     assert all(same_bits(results[0], r) for r in results[1:])
 
 
-@pytest.mark.parametrize("fill", [0x00, 0x7F, 0x80, 0xFF])
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.block > 1])
-def test_nothing_saturates(isa: str, kind: Format, fill: int) -> None:
+@pytest.mark.parametrize("fill", [None, 0x00, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("kind", [k for k in Format if k.block > 1])
+def test_nothing_saturates(isa: str, kind: Format, fill: int | None) -> None:
     q = random_matrix(kind, 16, 512, fill=fill)
     x = torch.ones(4, 512)
     x[1] = -1
@@ -136,7 +150,20 @@ def test_nothing_saturates(isa: str, kind: Format, fill: int) -> None:
     assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-30)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [k for k in Format if k.block > 1])
+def test_extreme_scales(isa: str, kind: Format) -> None:
+    q = random_matrix(kind, 18, 512)
+    blocks = q.data.numpy().reshape(18, -1, kind.block_bytes)
+    scales = np.array([0, -1.5, 65504, -65504, 2**-24, -(2**-14)] * 3, np.float16)
+    set_scales(kind, blocks, scales[:, None].view(np.uint8).reshape(18, 1, 2))
+    w, x = dequantise(q).double().numpy(), inputs(5, 512)
+    assert np.isfinite(w).all() and not w[0].any() and w[1:6].any(axis=1).all()
+    seen, _ = quantised(x, kind)
+    got = product(packed(q), q, x).double().numpy()
+    assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-44)
+
+
+@pytest.mark.parametrize("kind", Format)
 def test_bias(isa: str, kind: Format) -> None:
     q, x = random_matrix(kind, 21, 256), inputs(3, 256)
     tiles, bias = packed(q), torch.randn(21)
@@ -161,6 +188,20 @@ def test_packing_only_moves_bytes(isa: str, kind: Format) -> None:
         assert packed(q).numel() == q.nbytes
         return
     assert torch.equal(packed(q).sort().values, q.data.sort().values)
+
+
+# Bytes of a row's 256 weights in a tile.
+PACKED = {
+    Format.TQ1_0: 68, Format.TQ2_0: 68, Format.IQ1_S: 76, Format.Q2_K: 84, Format.IQ2_XXS: 104,
+    Format.IQ1_M: 108, Format.IQ2_XS: 108, Format.IQ2_S: 108, Format.Q3_K: 116,
+    Format.IQ3_XXS: 136, Format.IQ3_S: 136, Format.IQ4_XS: 140, Format.IQ4_NL: 144,
+    Format.MXFP4: 144, Format.Q4_K: 148, Format.NVFP4: 160,
+}  # fmt: skip
+
+
+def test_packed_sizes(isa: str) -> None:
+    for kind, nbytes in PACKED.items():
+        assert _cpu.packed_bytes(int(kind), 32, 512) == 32 * 2 * nbytes, kind
 
 
 def test_tiny_activations_count_as_zero(isa: str) -> None:

@@ -125,15 +125,6 @@ def test_mistakes_are_named() -> None:
         quantised(nothing, 77, 0, 256)
 
 
-def test_a_format_without_a_product_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("strata.kernels._cpu")
-    from strata.kernels import native_pack
-
-    monkeypatch.setattr(native_pack._cpu, "has_product", lambda format: format != Format.Q4_1)
-    with pytest.raises(ModelError, match=r"cannot multiply Q4_1 weights.*--kernels reference"):
-        native_pack.Packer("portable").nbytes(random_matrix(Format.Q4_1, 8, 32))
-
-
 def test_a_grid_of_another_size_is_refused() -> None:
     cpu = pytest.importorskip("strata.kernels._cpu")
     for kind, size in ((Format.IQ2_XS, 4095), (Format.IQ4_XS, 0), (Format.Q2_K, 1)):

@@ -25,10 +25,6 @@ const KernelTable& active_table() {
 
 bool is_supported(int format) { return file_block(format).bytes != 0; }
 
-bool has_product(int format) {
-  return block_size(format) == 1 || block_layout(format).units != 0;
-}
-
 int block_size(int format) { return file_block(format).weights; }
 
 size_t row_bytes(int format, int k) {

@@ -43,13 +43,22 @@ void pack_scales(const CodesLayout& layout, const Tile& tile, const Codes& codes
   }
 }
 
-// Bits [from, from + width) of the codes i, i + 32, i + 64 ... in byte i of a run of 32.
+// `width` bits of each of the runs of 32 codes, the first in the lowest bits of 32 bytes.
 template <int width>
-void plane(const uint8_t* code, int from, uint8_t* to) {
-  constexpr int count = 8 / width, mask = (1 << width) - 1;
-  for (int i = 0; i < 256; ++i) {
-    const int run = i / 32;
-    to[run / count * 32 + i % 32] |= (code[i] >> from & mask) << run % count * width;
+void planes(const uint8_t* code, int runs, uint8_t* to) {
+  constexpr int count = 8 / width;
+  for (int i = 0; i < 32 * runs; ++i) {
+    to[i / (32 * count) * 32 + i % 32] |= code[i] << i / 32 % count * width;
+  }
+}
+
+void pack_planes(int bits, const uint8_t* code, uint8_t* to) {
+  if (bits == 2) return planes<2>(code, 8, to);
+  planes<4>(code, bits == 3 ? 6 : 8, to);
+  if (bits == 4) return;
+  for (int i = 0; i < 96; ++i) {  // bit i / 32 of runs 6 and 7
+    const uint8_t *last = code + 192 + i % 32, bit = i / 32;
+    to[i] |= (last[0] >> bit & 1) << 3 | (last[32] >> bit & 1) << 7;
   }
 }
 
@@ -64,23 +73,9 @@ void pack_codes(int format, const Tile& tile, const void* block, int r) {
   tile.half(0, r, &codes.d);
   tile.half(1, r, &codes.dmin);
   pack_scales(layout, tile, codes, r);
-  uint8_t bytes[128] = {}, third[32] = {};
-  if (layout.bits == 4) {
-    plane<4>(codes.code, 0, bytes);
-    tile.units(first, r, bytes, 32);
-    return;
-  }
-  plane<2>(codes.code, 0, bytes);
-  if (layout.bits == 2) {
-    tile.units(first, r, bytes, 16);
-    return;
-  }
-  plane<1>(codes.code, 2, third);
-  for (int u = 0; u < 8; ++u) {
-    tile.four(first + 2 * u, r, third + 4 * u);
-    tile.four(first + 2 * u + 1, r, bytes + 4 * u);
-  }
-  tile.units(first + 16, r, bytes + 32, 8);
+  uint8_t bytes[128] = {};
+  pack_planes(layout.bits, codes.code, bytes);
+  tile.units(first, r, bytes, 8 * layout.bits);
 }
 
 }  // namespace strata
