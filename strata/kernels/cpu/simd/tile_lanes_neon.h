@@ -109,14 +109,22 @@ STRATA_INLINE uint8x16_t moved(uint8x16_t bytes) {
 }
 STRATA_INLINE U u_low(U u) { return {{masked(u.v[0], 15), masked(u.v[1], 15)}}; }
 STRATA_INLINE U u_high(U u) { return {{vshrq_n_u8(u.v[0], 4), vshrq_n_u8(u.v[1], 4)}}; }
-template <int bit, int to>
-STRATA_INLINE U u_bit(U low, U bits) {
-  return {{vorrq_u8(low.v[0], masked(moved<to - bit>(bits.v[0]), 1 << to)),
-           vorrq_u8(low.v[1], masked(moved<to - bit>(bits.v[1]), 1 << to))}};
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  return {{vorrq_u8(low.v[0], masked(moved<4 - bit>(bits.v[0]), 16)),
+           vorrq_u8(low.v[1], masked(moved<4 - bit>(bits.v[1]), 16))}};
 }
-template <int pair>
-STRATA_INLINE U u_quarter(U u) {
-  return {{masked(moved<-2 * pair>(u.v[0]), 3), masked(moved<-2 * pair>(u.v[1]), 3)}};
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  return {{masked(moved<-from>(u.v[0]), (1 << count) - 1),
+           masked(moved<-from>(u.v[1]), (1 << count) - 1)}};
+}
+STRATA_INLINE uint8x16_t spare(uint8x16_t a, uint8x16_t b, uint8x16_t c) {
+  return vorrq_u8(vorrq_u8(masked(vshrq_n_u8(a, 3), 0x11), masked(vshrq_n_u8(b, 2), 0x22)),
+                  masked(vshrq_n_u8(c, 1), 0x44));
+}
+STRATA_INLINE U u_spare(U a, U b, U c) {
+  return {{spare(a.v[0], b.v[0], c.v[0]), spare(a.v[1], b.v[1], c.v[1])}};
 }
 STRATA_INLINE U u_table(const void* sixteen) {
   const uint8x16_t table = vld1q_u8(static_cast<const uint8_t*>(sixteen));
