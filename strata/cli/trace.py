@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from strata.cli import flags, serve
+from strata.cli.terminal import columns
 from strata.experts import replay, trace
 from strata.experts.policies import POLICIES, make
 from strata.experts.replay import BOUNDS, Outcome
@@ -126,15 +127,9 @@ def _table(outcomes: list[tuple[float, Outcome]]) -> str:
         )
         for share, one in outcomes
     ]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    lines, last = [_line(_HEAD, widths)], ""
-    for row in rows:
-        lines += [""] * (row[0] != last) + [_line(row, widths)]
+    head, *cells = columns([_HEAD, *rows], left=2)
+    lines, last = ["  ".join(head)], ""
+    for row in cells:
+        lines += [""] * (row[0] != last) + ["  ".join(row)]
         last = row[0]
     return "\n".join(lines)
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
-    right = [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
-    return "  ".join(left + right)

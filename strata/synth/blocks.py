@@ -79,11 +79,11 @@ def _blocks(kind: Type, scale: Scales, random: np.random.Generator) -> Bytes:
         data[..., 8:12] = data[..., 4:8]
         data[..., 12:16] = (data[..., 12:16] & 15) * 17
     sign = 1 if kind in _MINIMA else np.where(data[..., -1] & 1, 1, -1)
-    put_scales(kind, data, scale * sign, random)
+    _put_scales(kind, data, scale * sign, random)
     return data
 
 
-def put_scales(kind: Type, data: Bytes, scale: Scales, random: np.random.Generator) -> None:
+def _put_scales(kind: Type, data: Bytes, scale: Scales, random: np.random.Generator) -> None:
     """Writes the scales [...] of blocks `data` [..., block bytes], and minima that centre them.
 
     A byte of MXFP4 and NVFP4 holds a scale's size only.

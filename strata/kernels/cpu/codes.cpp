@@ -151,7 +151,9 @@ void read(const RowQ2_K& b, Codes& out) {
 void read(const RowQ3_K& b, Codes& out) {
   begin(out, b.d);
   pairs(out, b.q);
-  for (int i = 0; i < 256; ++i) out.code[i] |= (b.bits[i % 32] >> i / 32 & 1) << 2;
+  for (int g = 0; g < 8; ++g) {
+    for (int l = 0; l < 32; ++l) out.code[32 * g + l] |= (b.bits[l] >> g & 1) << 2;
+  }
   for (int j = 0; j < 16; ++j) {
     const int low = b.scales[j % 8] >> j / 8 * 4 & 15;
     out.scale[j] = int8_t((low | (b.scales[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32);
@@ -208,7 +210,8 @@ void read(const RowIQ1_M& b, Codes& out) {
   begin(out, d);
   for (int g = 0; g < 32; ++g) {
     const unsigned nibble = b.high[g / 2] >> g % 2 * 4;
-    const uint64_t sign = nibble & 8 ? 0x0101010101010101ull : 0;
+    // Without a branch, which would be guessed wrong half the time.
+    const uint64_t sign = (nibble >> 3 & 1) * 0x0101010101010101ull;
     put(out.code + 8 * g, iq1.at(b.q[g] | (nibble & 7) << 8) << 1 | sign);
   }
   for (int j = 0; j < 16; ++j) {

@@ -1,6 +1,4 @@
 // Super-blocks that are read as codes into tiles: scales and planes of bits (layout.h).
-#include <algorithm>
-
 #include "codes.h"
 #include "layout.h"
 #include "pack.h"
@@ -8,18 +6,6 @@
 namespace strata {
 
 namespace {
-
-// Codes of linear formats in the order of their values, which then need no table.
-void in_order(int format, const CodesLayout& layout, Codes& codes) {
-  if (layout.step == 0) return;
-  const int8_t* values = code_values(format);
-  const int least = *std::min_element(values, values + (1 << layout.bits));
-  uint8_t order[16];
-  for (int c = 0; c < 1 << layout.bits; ++c) {
-    order[c] = static_cast<uint8_t>((values[c] - least) / layout.step);
-  }
-  for (uint8_t& code : codes.code) code = order[code];
-}
 
 // What is kept of a run's scale and minimum.
 uint8_t scale_byte(Scales kind, int scale, int minimum) {
@@ -45,20 +31,23 @@ void pack_scales(const CodesLayout& layout, const Tile& tile, const Codes& codes
 
 // `width` bits of each of the runs of 32 codes, the first in the lowest bits of 32 bytes.
 template <int width>
-void planes(const uint8_t* code, int runs, uint8_t* to) {
+void planes(const uint8_t* code, int runs, uint8_t* __restrict to) {
   constexpr int count = 8 / width;
-  for (int i = 0; i < 32 * runs; ++i) {
-    to[i / (32 * count) * 32 + i % 32] |= code[i] << i / 32 % count * width;
+  for (int run = 0; run < runs; ++run) {
+    const int first = run / count * 32, shift = run % count * width;
+    for (int i = 0; i < 32; ++i) to[first + i] |= code[32 * run + i] << shift;
   }
 }
 
-void pack_planes(int bits, const uint8_t* code, uint8_t* to) {
+void pack_planes(int bits, const uint8_t* code, uint8_t* __restrict to) {
   if (bits == 2) return planes<2>(code, 8, to);
   planes<4>(code, bits == 3 ? 6 : 8, to);
   if (bits == 4) return;
-  for (int i = 0; i < 96; ++i) {  // bit i / 32 of runs 6 and 7
-    const uint8_t *last = code + 192 + i % 32, bit = i / 32;
-    to[i] |= (last[0] >> bit & 1) << 3 | (last[32] >> bit & 1) << 7;
+  const uint8_t* last = code + 192;
+  for (int bit = 0; bit < 3; ++bit) {
+    for (int i = 0; i < 32; ++i) {
+      to[32 * bit + i] |= (last[i] >> bit & 1) << 3 | (last[32 + i] >> bit & 1) << 7;
+    }
   }
 }
 
@@ -69,7 +58,6 @@ void pack_codes(int format, const Tile& tile, const void* block, int r) {
   const int first = 1 + scale_units(layout);
   Codes codes;
   read_codes(format, block, codes);
-  in_order(format, layout, codes);
   tile.half(0, r, &codes.d);
   tile.half(1, r, &codes.dmin);
   pack_scales(layout, tile, codes, r);
