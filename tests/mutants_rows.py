@@ -68,7 +68,6 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/kernels/test_quant.py",),
         [
             ("a grid's coordinates are not in order", "np.searchsorted(family.grid_map, family.grid)", "len(family.grid_map) - 1 - np.searchsorted(family.grid_map, family.grid)"),
-            ("formats without a product are packed", "if not _cpu.has_product(int(q.format)):", "if False:"),
         ],
     ),
     (
