@@ -1,4 +1,4 @@
-"""Fuzzes the reader of GGUF files (atheris, libFuzzer): whatever the bytes, a model or a ModelError.
+"""Fuzzes the reader of GGUF files (atheris, a libFuzzer): any bytes are a model or a ModelError.
 
 `python tests/fuzz/gguf_files.py CORPUS -max_total_time=60`. The corpus begins with small whole
 files; every tensor of a file that opens is read to its end.
