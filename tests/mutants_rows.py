@@ -82,4 +82,12 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("nibbles of a scale change places", "(0, 0, 1, 1)", "(1, 1, 0, 0)"),
         ],
     ),
+    (
+        "strata.synth.gguf_file",
+        ("tests/synth/test_files.py",),
+        [
+            ("a mixture's third layers are others", "% 3 == 2", "% 3 == 1"),
+            ("a mixture's output is coarse", 'if name == "output.weight":', 'if name == "output":'),
+        ],
+    ),
 ]  # fmt: skip
