@@ -96,7 +96,7 @@ class NativeKernels:
         self.name = f"native {chosen}"
         self._isa = chosen
         self._threads = threads
-        self._pack = Packer(chosen)
+        self._pack = Packer(chosen, threads)
         self.packing = self._pack.layout
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
