@@ -21,7 +21,7 @@ from strata.kernels.rope import RopeSpec
 from strata.types import ForwardPlan, ModelError
 
 _HUGE = 2 << 20
-_CHUNK = 32 << 20
+_CHUNK = 256 << 20  # most of it is only touched when used
 MAX_HEAD_DIM = 256
 
 
