@@ -54,7 +54,6 @@ class Sequence:
     """See the module. `order` is the number of its arrival; `outlet` takes its events."""
 
     __slots__ = (
-        "_ids",
         "_table",
         "_table_len",
         "cached",
@@ -77,7 +76,6 @@ class Sequence:
     def __init__(self, request: Request, *, seed: int, arrived: float, outlet: Outlet) -> None:
         self.request = request
         self.tokens: list[int] = list(request.tokens)
-        self._ids = np.array(request.tokens, dtype=np.int32)
         self._table = np.empty(0, dtype=np.int32)
         self._table_len = 0
         self.status = Status.QUEUED
@@ -147,16 +145,8 @@ class Sequence:
         """Sorts by who goes first: priority, then arrival."""
         return (-self.request.priority, self.order)
 
-    def ids(self, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Tokens [start, stop) as int32; a view."""
-        return self._ids[start:stop]
-
     def append(self, token: int) -> None:
         """Add a token of the answer."""
-        length = len(self.tokens)
-        if length == self._ids.shape[0]:
-            self._ids = np.concatenate([self._ids, np.empty(length // 2 + 64, dtype=np.int32)])
-        self._ids[length] = token
         self.tokens.append(token)
         self.chooser.saw(token)
 

@@ -51,10 +51,14 @@ class Mapped:
     """
 
     def __init__(self, file: ModelFile) -> None:
-        mapped = {name: entry.data for name, entry in file.tensors.items() if _is_mapped(entry.data)}
+        mapped = {
+            name: entry.data for name, entry in file.tensors.items() if _is_mapped(entry.data)
+        }
         self._all = list(_joined(map(_span, mapped.values())))
         # Embeddings are read by the row.
-        self._ahead = list(_joined(_span(data) for name, data in mapped.items() if "emb" not in name))
+        self._ahead = list(
+            _joined(_span(data) for name, data in mapped.items() if "emb" not in name)
+        )
 
     def fits(self) -> bool:
         """Whether there is memory for the weights twice: in the system's cache and packed."""
