@@ -14,7 +14,8 @@ const KernelTable& active_table();
 namespace {
 
 // What each format has besides its runs, row by row: scales, and bits in another order than the
-// file's. `second`: the block's place in its group, 0 or 1. And the runs, which are most of it.
+// file's. And the runs, which are most of it. `second`: the block's place in its group, or in the
+// file's block, 0 or 1.
 
 // Bit i of the file's word is weight i's; here bit u of byte j is weight 4 u + j's.
 void fifth_bits(const Tile& tile, int u, int r, const uint8_t* from) {
@@ -37,6 +38,35 @@ std::array<Run, 1> runs(const RowQ8_0&, int second) {
 void pack_rest(const Tile& t, const RowQ4_0& b, int r, int second) { t.half(second, r, b.d); }
 std::array<Run, 1> runs(const RowQ4_0&, int second) {
   return {{{1 + 4 * second, 1, offsetof(RowQ4_0, q), 4}}};
+}
+
+void pack_rest(const Tile& t, const RowIQ4_NL& b, int r, int second) { t.half(second, r, b.d); }
+std::array<Run, 1> runs(const RowIQ4_NL&, int second) {
+  return {{{1 + 4 * second, 1, offsetof(RowIQ4_NL, q), 4}}};
+}
+
+// The scale of an MXFP4 block as bf16, of NVFP4 ones as f16, which hold them exactly.
+uint16_t upper_half(float x) { return uint16_t(read_as<uint32_t>(&x) >> 16); }
+uint16_t small_half(float x) {  // a multiple of 2^-10 with four bits, below 256
+  return x == 0 ? 0 : uint16_t((read_as<uint32_t>(&x) >> 13) - (112 << 10));
+}
+
+void pack_rest(const Tile& t, const RowMXFP4& b, int r, int second) {
+  const uint16_t d = upper_half(e8m0_half(b.e));
+  t.half(second, r, &d);
+}
+std::array<Run, 1> runs(const RowMXFP4&, int second) {
+  return {{{1 + 4 * second, 1, offsetof(RowMXFP4, q), 4}}};
+}
+
+void pack_rest(const Tile& t, const RowNVFP4& b, int r, int second) {
+  for (int i = 0; i < 2; ++i) {
+    const uint16_t d = small_half(ue4m3_half(b.scales[2 * second + i]));
+    t.half(i, r, &d);
+  }
+}
+std::array<Run, 1> runs(const RowNVFP4&, int second) {
+  return {{{1, 1, offsetof(RowNVFP4, q) + 16 * size_t(second), 4}}};
 }
 
 void pack_rest(const Tile& t, const RowQ5_0& b, int r, int second) {
@@ -94,24 +124,38 @@ std::array<Run, 6> runs(const RowQ6_K&, int) {
            {29, 2, bits + 32, 8}, {30, 2, q + 64, 8}, {45, 1, q + 96, 8}}};
 }
 
-// One tile: `valid` rows from `from`, zeros for the others; the bits of `flip` are turned over in
-// what comes in runs.
-template <class Row>
-void pack_tile(int format, const uint8_t* from, int valid, int k, int rows, uint8_t* to,
-               uint32_t flip = 0) {
+// One tile: `valid` rows from `from`, zeros for the others. pack_one(tile, block, b) packs block b
+// of all of them, the first row's at `block`.
+template <class PackOne>
+void pack_blocks(int format, const uint8_t* from, int k, int rows, uint8_t* to, PackOne pack_one) {
   const BlockLayout layout = block_layout(format);
-  const size_t stride = row_bytes(format, k);
+  const int each = block_size(format) / layout.block;  // 2 where the file's are twice as long
   std::memset(to, 0, tile_bytes(format, k, rows));
   for (int b = 0; b < k / layout.block; ++b) {
     const Tile tile{to + size_t(b / layout.group) * layout.units * 4 * rows, rows};
-    const uint8_t* block = from + b * sizeof(Row);
-    for (int r = 0; r < valid; ++r) {
-      pack_rest(tile, *reinterpret_cast<const Row*>(block + r * stride), r, b % layout.group);
-    }
-    for (const Run& run : runs(Row(), b % layout.group)) {
-      tile.run(run, block, stride, valid, flip);
-    }
+    pack_one(tile, from + b / each * row_bytes(format, block_size(format)),
+             b % (each * layout.group));
   }
+}
+
+// The bits of `flip` are turned over in what comes in runs.
+template <class Row>
+void pack_tile(int format, const uint8_t* from, int valid, int k, int rows, uint8_t* to,
+               uint32_t flip = 0) {
+  const size_t stride = row_bytes(format, k);
+  pack_blocks(format, from, k, rows, to, [&](const Tile& tile, const uint8_t* block, int second) {
+    for (int r = 0; r < valid; ++r) {
+      pack_rest(tile, *reinterpret_cast<const Row*>(block + r * stride), r, second);
+    }
+    for (const Run& run : runs(Row(), second)) tile.run(run, block, stride, valid, flip);
+  });
+}
+
+void pack_coded(int format, const uint8_t* from, int valid, int k, int rows, uint8_t* to) {
+  const size_t stride = row_bytes(format, k);
+  pack_blocks(format, from, k, rows, to, [&](const Tile& tile, const uint8_t* block, int) {
+    for (int r = 0; r < valid; ++r) pack_codes(format, tile, block + r * stride, r);
+  });
 }
 
 // Values of two or four bytes, in squares as far as they go.
@@ -150,7 +194,10 @@ void pack_any(int format, const uint8_t* from, int valid, int k, const KernelTab
     case Q4_K: pack_tile<RowQ4_K>(format, from, valid, k, rows, to); break;
     case Q5_K: pack_tile<RowQ5_K>(format, from, valid, k, rows, to); break;
     case Q6_K: pack_tile<RowQ6_K>(format, from, valid, k, rows, to); break;
-    default: break;
+    case IQ4_NL: pack_tile<RowIQ4_NL>(format, from, valid, k, rows, to); break;
+    case MXFP4: pack_tile<RowMXFP4>(format, from, valid, k, rows, to); break;
+    case NVFP4: pack_tile<RowNVFP4>(format, from, valid, k, rows, to); break;
+    default: pack_coded(format, from, valid, k, rows, to);
   }
 }
 

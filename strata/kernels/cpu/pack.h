@@ -57,4 +57,7 @@ struct Tile {
   }
 };
 
+// One block of a row that is read as codes.
+void pack_codes(int format, const Tile& tile, const void* block, int r);
+
 }  // namespace strata

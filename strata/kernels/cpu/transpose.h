@@ -1,5 +1,6 @@
 // Rows of four- or two-byte values into columns, in vectors that every compiler's target has.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
