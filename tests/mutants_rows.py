@@ -68,7 +68,6 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/kernels/test_quant.py",),
         [
             ("a grid's coordinates are not in order", "np.searchsorted(family.grid_map, family.grid)", "len(family.grid_map) - 1 - np.searchsorted(family.grid_map, family.grid)"),
-            ("formats without a product are packed", "if not _cpu.has_product(int(q.format)):", "if False:"),
         ],
     ),
     (
@@ -81,6 +80,14 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("all blocks have one sign", "np.where(data[..., -1] & 1, 1, -1)", "1"),
             ("scales in bytes are rounded down", "(below[..., None] + above)", "(below[..., None] + 0 * above)"),
             ("nibbles of a scale change places", "(0, 0, 1, 1)", "(1, 1, 0, 0)"),
+        ],
+    ),
+    (
+        "strata.synth.gguf_file",
+        ("tests/synth/test_files.py",),
+        [
+            ("a mixture's third layers are others", "% 3 == 2", "% 3 == 1"),
+            ("a mixture's output is coarse", 'if name == "output.weight":', 'if name == "output":'),
         ],
     ),
 ]  # fmt: skip

@@ -27,6 +27,11 @@ long call(long number, long a, const void* b, long c) {
 
 int main();
 
+extern "C" [[noreturn]] void abort();
+namespace std {
+[[noreturn]] void terminate() noexcept { abort(); }
+}  // namespace std
+
 extern "C" {
 
 void* memcpy(void* to, const void* from, size_t n) {
@@ -59,6 +64,10 @@ unsigned long getauxval(unsigned long type) {
     if (*at == type) return at[1];
   return 0;
 }
+
+// Nothing throws; unoptimised code asks for these all the same.
+void __cxa_begin_catch(void*) { abort(); }
+void __gxx_personality_v0() { abort(); }
 
 using Constructor = void (*)();
 extern Constructor __init_array_start[] __attribute__((visibility("hidden")));

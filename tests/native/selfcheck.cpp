@@ -4,6 +4,7 @@
 // Prints a line for each instruction set and each mismatch, and a checksum of the portable
 // products, which is the same on every processor. Exit status 1: something differs. Uses no
 // library, so that it runs bare under an emulator.
+#include "codes.h"
 #include "isa.h"
 #include "linear.h"
 #include "random.h"
@@ -31,6 +32,15 @@ void random_block(int format, int block, uint8_t* to) {
     dequantise_row(format, to, block, weights);
     sane = true;
     for (int i = 0; i < block; ++i) sane &= weights[i] > -100.0f && weights[i] < 100.0f;
+  }
+}
+
+// Points of 8 magnitudes at most, in no order that a file knows.
+void random_grids() {
+  static uint8_t coordinates[1 << 15];
+  for (uint8_t& coordinate : coordinates) coordinate = random_bits() & 7;
+  for (int format = 0; format < kMostFormat; ++format) {
+    if (grid_bytes(format)) set_grid(format, coordinates);
   }
 }
 
@@ -95,6 +105,7 @@ int main() {
   Line() << "chosen: " << isa_name(best_isa());
   int bad = 0;
   uint32_t checksum = 0;
+  random_grids();
   for (Isa isa : kBestFirst) {
     if (!isa_available(isa)) continue;
     seed_random(1);

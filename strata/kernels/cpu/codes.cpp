@@ -12,7 +12,8 @@ const int8_t kValuesFP4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 
 namespace {
 
-// Of the codes made here of a point and signs, the uppermost bit is the sign.
+// Evenly spaced values ascend with their codes (layout.h). Of the other codes made of a point
+// and signs, the uppermost bit is the sign.
 constexpr int8_t kPlain[4] = {0, 1, 2, 3};
 constexpr int8_t kEighths[4] = {0, 8, 16, 0};                      // IQ1_S
 constexpr int8_t kEighthsM[8] = {-7, -9, 1, -1, 9, 7, 0, 0};       // IQ1_M: 8 (q - 1) +- 1
@@ -20,8 +21,8 @@ constexpr int8_t kSigned[8] = {-4, -3, -2, -1, 0, 1, 2, 3};        // Q3_K
 constexpr int8_t kIQ2[8] = {8, 25, 43, 0, -8, -25, -43, 0};
 constexpr int8_t kIQ3_XXS[16] = {4,  12,  20,  28,  36,  44,  52,  62,
                                  -4, -12, -20, -28, -36, -44, -52, -62};
-constexpr int8_t kIQ3_S[16] = {1,  3,  5,  7,  9,  11,  13,  15,
-                               -1, -3, -5, -7, -9, -11, -13, -15};
+constexpr int8_t kIQ3_S[16] = {-15, -13, -11, -9, -7, -5, -3, -1,
+                               1,   3,   5,   7,  9,  11, 13, 15};
 
 struct Kind {
   int bits;
@@ -267,7 +268,8 @@ void read(const RowIQ3_S& b, Codes& out) {
     const unsigned bits = b.high[g / 4] >> g % 4 * 2;  // a ninth bit of each of two points
     const uint64_t low = iq3_s.at(b.q[2 * g] | (bits & 1) << 8);
     const uint64_t high = iq3_s.at(b.q[2 * g + 1] | (bits >> 1 & 1) << 8);
-    put(out.code + 8 * g, low | high << 32 | spread(b.signs[g]) << 3);
+    const uint64_t positive = low | high << 32 | 0x0808080808080808ull;
+    put(out.code + 8 * g, positive ^ spread(b.signs[g]) * 15);
   }
   for (int j = 0; j < 8; ++j) odd_pair(out, j, b.scales[j / 2] >> j % 2 * 4);
 }

@@ -168,7 +168,7 @@ STRATA_INLINE I p_dot(I total, P pair, X two) {
 }
 
 template <int bits>
-constexpr int kDotSteps = bits < 7 ? 8 : 1;
+constexpr int kDotSteps = bits < 7 ? 8 : 2;
 
 template <int bits, int steps>
 struct ScaledDot {

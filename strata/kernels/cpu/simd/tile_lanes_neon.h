@@ -36,6 +36,18 @@ STRATA_INLINE F f_bf16(const void* p) {
   return {{vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(halves), 16)),
            vreinterpretq_f32_u32(vshll_high_n_u16(halves, 16))}};
 }
+STRATA_INLINE F f_upper(const void* p) {
+  const uint32_t* words = static_cast<const uint32_t*>(p);
+  const uint32x4_t mask = vdupq_n_u32(~255u);
+  return {{vreinterpretq_f32_u32(vandq_u32(vld1q_u32(words), mask)),
+           vreinterpretq_f32_u32(vandq_u32(vld1q_u32(words + 4), mask))}};
+}
+STRATA_INLINE F f_e4m3(const void* p) {
+  const int16x8_t wide = vshlq_n_s16(vmovl_s8(vld1_s8(static_cast<const int8_t*>(p))), 7);
+  const int16x8_t masked = vandq_s16(wide, vdupq_n_s16(~0x4000));
+  const float16x8_t halves = vreinterpretq_f16_s16(masked);
+  return {{vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)}};
+}
 STRATA_INLINE F f_mul(F a, F b) {
   return {{vmulq_f32(a.v[0], b.v[0]), vmulq_f32(a.v[1], b.v[1])}};
 }
@@ -72,6 +84,14 @@ STRATA_INLINE I i_shift_left(I a) {
 STRATA_INLINE I i_sub(I a, I b) {
   return {{vsubq_s32(a.v[0], b.v[0]), vsubq_s32(a.v[1], b.v[1])}};
 }
+STRATA_INLINE I i_mul(I a, I b) {
+  return {{vmulq_s32(a.v[0], b.v[0]), vmulq_s32(a.v[1], b.v[1])}};
+}
+STRATA_INLINE I i_bytes(const void* p) {
+  const int32_t* words = static_cast<const int32_t*>(p);
+  const int32x4_t mask = vdupq_n_s32(255);
+  return {{vandq_s32(vld1q_s32(words), mask), vandq_s32(vld1q_s32(words + 4), mask)}};
+}
 STRATA_INLINE I i_add(I a, I b) {
   return {{vaddq_s32(a.v[0], b.v[0]), vaddq_s32(a.v[1], b.v[1])}};
 }
@@ -93,6 +113,25 @@ template <int bit>
 STRATA_INLINE U u_fifth(U low, U bits) {
   return {{vorrq_u8(low.v[0], masked(moved<4 - bit>(bits.v[0]), 16)),
            vorrq_u8(low.v[1], masked(moved<4 - bit>(bits.v[1]), 16))}};
+}
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  return {{masked(moved<-from>(u.v[0]), (1 << count) - 1),
+           masked(moved<-from>(u.v[1]), (1 << count) - 1)}};
+}
+STRATA_INLINE uint8x16_t spare(uint8x16_t a, uint8x16_t b, uint8x16_t c) {
+  return vorrq_u8(vorrq_u8(masked(vshrq_n_u8(a, 3), 0x11), masked(vshrq_n_u8(b, 2), 0x22)),
+                  masked(vshrq_n_u8(c, 1), 0x44));
+}
+STRATA_INLINE U u_spare(U a, U b, U c) {
+  return {{spare(a.v[0], b.v[0], c.v[0]), spare(a.v[1], b.v[1], c.v[1])}};
+}
+STRATA_INLINE U u_table(const void* sixteen) {
+  const uint8x16_t table = vld1q_u8(static_cast<const uint8_t*>(sixteen));
+  return {{table, table}};
+}
+STRATA_INLINE U u_look_up(U table, U u) {
+  return {{vqtbl1q_u8(table.v[0], u.v[0]), vqtbl1q_u8(table.v[0], u.v[1])}};
 }
 template <int pair>
 STRATA_INLINE U u_two(U low, U bits) {
@@ -133,6 +172,22 @@ STRATA_INLINE P p_signed(const uint8_t* p) {
   const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(p));
   return {{vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)}};
 }
+STRATA_INLINE P p_all(int16_t x) { return {{vdupq_n_s16(x), vdupq_n_s16(x)}}; }
+STRATA_INLINE int16x8_t odd(uint8x8_t fours) {
+  const uint16x8_t doubled = vshll_n_u8(fours, 1);
+  return vreinterpretq_s16_u16(vorrq_u16(doubled, vdupq_n_u16(1)));
+}
+STRATA_INLINE P p_odd(const uint8_t* p) {
+  const uint8x8_t both = vld1_u8(p), low = vand_u8(both, vdup_n_u8(15)), high = vshr_n_u8(both, 4);
+  return {{odd(vzip1_u8(low, high)), odd(vzip2_u8(low, high))}};
+}
+STRATA_INLINE P p_low(P p) {
+  return {{vandq_s16(p.v[0], vdupq_n_s16(15)), vandq_s16(p.v[1], vdupq_n_s16(15))}};
+}
+STRATA_INLINE P p_high(P p) { return {{vshrq_n_s16(p.v[0], 4), vshrq_n_s16(p.v[1], 4)}}; }
+STRATA_INLINE P p_mul(P a, P b) {
+  return {{vmulq_s16(a.v[0], b.v[0]), vmulq_s16(a.v[1], b.v[1])}};
+}
 STRATA_INLINE S s_unsigned(const uint8_t* p) {
   const uint16x8_t wide = vmovl_u8(vld1_u8(p));
   return {{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide))),
@@ -155,6 +210,9 @@ STRATA_INLINE I p_dot(I total, P pair, X two) {
   const int16x8_t x = vreinterpretq_s16_s8(two);
   return i_add(total, {{pair_products(pair.v[0], x), pair_products(pair.v[1], x)}});
 }
+
+template <int bits>
+constexpr int kDotSteps = 8;
 
 template <int bits, int steps>
 struct ScaledDot {
