@@ -59,7 +59,7 @@ void random_product(const Shape& s) {
 // y [rows, n] under one instruction set.
 void multiply(Isa isa, const Shape& s, float* y) {
   set_active_isa(isa);
-  pack(s.format, file, s.n, s.k, tiles);
+  pack(s.format, file, s.n, s.k, tiles, 1);
   const ActKind kind = act_kind(s.format);
   const size_t stride = act_bytes(kind, s.k);
   for (int r = 0; r < s.rows; ++r) quantise_row(kind, input + r * s.k, s.k, acts + r * stride);
