@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 BUILD := pyproject.toml CMakeLists.txt strata/__init__.py \
          $(shell find strata/kernels/cpu -type f 2>/dev/null)
 
-.PHONY: help serve test lint unit bench soak clean
+.PHONY: help serve test lint unit bench soak fuzz sanitize clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,8 @@ help:
 	@echo "make test    set up, check style and types, run every test"
 	@echo "make lint    style and types only     make unit    tests only"
 	@echo "make bench   compare with llama.cpp   make soak    2,000 random requests, long property tests, all injected bugs"
+	@echo "make fuzz    random files for the readers, FUZZ_SECONDS=60 each"
+	@echo "make sanitize  the native code and its tests under the compiler's sanitizers"
 	@echo "make clean   remove the virtual environment and all build output"
 
 serve: $(VENV)/.installed
@@ -40,6 +42,26 @@ soak: $(VENV)/.tested
 	@$(VENV)/bin/python bench/soak.py $(ARGS)
 	@$(VENV)/bin/python -m pytest tests/props --props-scale=10 --timeout=3000
 	@$(VENV)/bin/python tests/mutate.py
+
+# The readers of files, and of blocks where there is a clang with libFuzzer.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.tested
+	@$(PIP) install --quiet 'atheris>=3,<4'
+	@$(VENV)/bin/python tests/fuzz/gguf_files.py build/corpus -max_total_time=$(FUZZ_SECONDS)
+	@command -v clang++ >/dev/null || echo "==> The readers of blocks are left out: no clang++"
+	@! command -v clang++ >/dev/null || { clang++ -std=c++20 -O1 -g -fno-sanitize-recover=all \
+	  -fsanitize=fuzzer,address,undefined -Istrata/kernels/cpu tests/fuzz/rows.cpp \
+	  strata/kernels/cpu/codes.cpp strata/kernels/cpu/dequantise.cpp -o build/fuzz_rows \
+	  && build/fuzz_rows -max_len=600 -max_total_time=$(FUZZ_SECONDS); }
+
+SANITIZED := build/sanitize
+sanitize: $(VENV)/.tested
+	@cmake -S . -B $(SANITIZED) -G Ninja -DSTRATA_SANITIZE=address,undefined -DCMAKE_CXX_COMPILER=g++ \
+	  -DPython_EXECUTABLE=$(abspath $(VENV))/bin/python
+	@cmake --build $(SANITIZED) --target _cpu selfcheck
+	@$(SANITIZED)/selfcheck
+	@LD_PRELOAD=$$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	  $(VENV)/bin/python tests/sanitized.py $(SANITIZED) tests/kernels tests/files --timeout=3000 $(ARGS)
 
 $(VENV)/bin/python:
 	@echo "==> Making a virtual environment in $(VENV)"

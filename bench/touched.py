@@ -36,7 +36,7 @@ class Touched:
 
 def touched(path: Path) -> Touched:
     """Of a GGUF file."""
-    file, packer = open_model(path), Packer(_cpu.isas()[0])
+    file, packer = open_model(path), Packer(_cpu.isas()[0], 1)
     _cpu.use_isa(_cpu.isas()[0])
     tied = "output.weight" not in file.tensors
     plain = packed = keys = states = 0.0

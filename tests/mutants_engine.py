@@ -175,8 +175,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         [
             (
                 "shared pages are written",
-                "positions < writable[row_of]",
-                "positions < 0",
+                "if at >= writable else -1",
+                "if at >= 0 else -1",
             ),
             (
                 "rows take their page numbers from their neighbour",
@@ -185,8 +185,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "positions begin at the start of the step",
-                "+ (starts - row_starts[:-1])[row_of]",
-                "+ starts[row_of]",
+                "positions += range(grant.start, stop)",
+                "positions += range(grant.start + starts[-1], stop + starts[-1])",
             ),
         ],
     ),
@@ -242,8 +242,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "a broken row passes for a choice",
-                "            if np.isfinite(logits[np.arange(len(rows)), tokens]).all():\n",
-                "            if True:\n",
+                "            if not isfinite(row[token]):\n",
+                "            if False:\n",
             ),
         ],
     ),

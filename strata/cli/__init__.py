@@ -7,6 +7,7 @@ error and exit status 2; an interrupt as 130; anything else is our mistake and s
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,10 +16,13 @@ import strata
 from strata.cli.flags import sentence
 from strata.types import StrataError
 
+COMMANDS = ("serve", "demo", "pull", "chat", "bench", "calibrate", "pack", "synth", "trace")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the process's exit status."""
-    chosen = _parser().parse_args(argv)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    chosen = _parser(argv).parse_args(argv)
     try:
         status: int = chosen.run(chosen)
         return status
@@ -33,17 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _parser() -> argparse.ArgumentParser:
-    from strata.cli import bench, calibrate, chat, demo, pack, pull, serve, synth, trace
-
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="strata", description="An LLM inference server: exact, fast, no prefix read twice."
     )
     parser.add_argument("--version", action="version", version=f"strata {strata.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    modules = {"serve": serve, "demo": demo, "pull": pull, "chat": chat, "bench": bench}
-    modules |= {"calibrate": calibrate, "pack": pack, "synth": synth, "trace": trace}
-    for name, module in modules.items():
+    # What is not asked for is not imported: some commands take long.
+    asked = argv[:1] if argv[:1] in ([name] for name in COMMANDS) else COMMANDS
+    for name in () if argv[:1] == ["--version"] else asked:
+        module = importlib.import_module(f"strata.cli.{name}")
         about = module.ABOUT
         command = commands.add_parser(name, help=about, description=sentence(about))
         module.add_arguments(command)

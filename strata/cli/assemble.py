@@ -19,6 +19,7 @@ from strata.files import ModelFile, fetch, open_model
 from strata.memory.budget import MemoryPlan, SlotShare, parse_size, plan_memory
 from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
+from strata.memory.mapped import Mapped
 from strata.server.service import Limits, ModelFacts, Service
 from strata.settings import Config
 from strata.text import template, tokenizer
@@ -63,6 +64,13 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     """Fetch, open, load and start. `folder` keeps fetched models. Raises StrataError."""
     path = fetch.locate(config.model, folder, progress)
     file = open_model(path)
+    mapped = Mapped(file)
+    if config.expert_ram == config.expert_cache == "auto" and mapped.fits():
+        mapped.read_ahead()
+
+    def packed(what: str, done: int, total: int | None) -> None:
+        mapped.let_go()
+        progress(what, done, total)
 
     # torch is imported here and not before: `strata --help` must not wait for it.
     from strata import kernels
@@ -75,7 +83,7 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     device = "cpu" if config.device == "auto" else config.device
     isa = None if config.isa == "auto" else config.isa
     chosen = kernels.choose(Backend(config.kernels), device, threads, isa)
-    model = loader.load(file, chosen, progress=progress)
+    model = loader.load(file, chosen, progress=packed)
     context = config.ctx_size or model.context_length
     if context > model.context_length:
         beyond = f"--ctx-size {context} is more than the {model.context_length} tokens"

@@ -51,7 +51,7 @@ class Runner:
             self._experts.begin(plan.row_starts)
         result = self.model.forward(plan)
         assert result.logits.shape[0] == plan.sample.shape[0]
-        array: Logits = result.logits.detach().cpu().numpy()
+        array: Logits = result.logits.numpy(force=True)
         return array, frozenset(result.captured)
 
     def tally(self) -> Sequence[ExpertUse]:

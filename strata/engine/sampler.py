@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -112,10 +113,6 @@ class Chooser:
             return True
         return said < self.sampling.min_tokens and self._banned.shape[0] > 0
 
-    def plain(self, said: int) -> bool:
-        """Whether answer token `said` is nothing but the largest logit."""
-        return self.greedy and self.sampling.logprobs is None and not self.alters(said)
-
     def saw(self, token: int) -> None:
         """Tell that `token` was chosen."""
         if self._seen is not None:
@@ -158,7 +155,7 @@ class Sampler:
             chooser.alter(row, said)
         if chooser.greedy:
             token = int(row.argmax())
-            if not np.isfinite(row[token]):
+            if not isfinite(row[token]):
                 raise NotFinite(f"largest logit is {row[token]}")
         else:
             unit = uniform(chooser.seed, said)
@@ -171,10 +168,6 @@ class Sampler:
         self, logits: npt.NDArray[np.float32], rows: Sequence[tuple[Chooser, int]]
     ) -> list[Choice | NotFinite]:
         """One choice per row of `logits` float32 [m, vocab]; a broken row does not stop others."""
-        if all(chooser.plain(said) for chooser, said in rows):
-            tokens = logits.argmax(axis=1)
-            if np.isfinite(logits[np.arange(len(rows)), tokens]).all():
-                return [Choice(token) for token in tokens.tolist()]
         choices: list[Choice | NotFinite] = []
         for row, (chooser, said) in zip(logits, rows, strict=True):
             try:

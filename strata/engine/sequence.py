@@ -60,7 +60,7 @@ class Sequence:
         self.anchors, self.stable_len = request.anchors, request.stable_len
         self.prompt_len = len(request.tokens)
         self.tokens: list[int] = list(request.tokens)
-        self._ids, self._table = array("i", request.tokens), array("i")  # for arrays at a step
+        self._table = array("i")  # for an array at a step
         self.status = Status.QUEUED
         self.order = 0
         self.outlet = outlet
@@ -98,13 +98,8 @@ class Sequence:
         """Sorts by who goes first: priority, then arrival."""
         return (-self.request.priority, self.order)
 
-    def ids(self, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Tokens [start, stop) as int32."""
-        return np.frombuffer(self._ids[start:stop], dtype=np.int32)
-
     def append(self, token: int) -> None:
         """Add a token of the answer."""
-        self._ids.append(token)
         self.tokens.append(token)
         self.chooser.saw(token)
 

@@ -178,6 +178,8 @@ def open_gguf(path: Path) -> ModelFile:
     paths = _part_paths(path)
     (metadata, tensors), *others = [_parse(each) for each in paths]
     declared = metadata.get("split.count", 0) or 1
+    if not isinstance(declared, int):
+        raise ModelError(f"{path} is damaged: split.count is {declared!r}, not a number of files")
     if declared != len(paths):
         raise ModelError(
             f"{path.name} says that it is one of {declared} files; name them"

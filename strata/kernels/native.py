@@ -30,6 +30,8 @@ from strata.kernels.program import Fields, Op, StepResult
 from strata.kernels.quant import QTensor
 from strata.types import ConfigError, ForwardPlan
 
+_NONE = np.empty((0, 3), dtype=np.int32)  # captures
+
 
 class NativeProgram:
     """A step without the GIL: one native call, and more where a mixture needs experts."""
@@ -40,7 +42,8 @@ class NativeProgram:
         self._vocab = ops[-1].vocab
         self._before = [op.before for op in ops if op.before is not None]
         # Kept, as fresh memory would cost the system a page fault for every 4 KiB of each step.
-        self._logits = torch.empty((0, self._vocab), dtype=torch.float32)
+        self._all = self._logits = torch.empty((0, self._vocab), dtype=torch.float32)
+        self._rows = 0
         parts = [part for op in ops for part in op.ops]
         self._program = _cpu.program(parts, threads)
         self._tiered = [(parts.index(op.ops[-1]), op) for op in ops if isinstance(op, TieredOp)]
@@ -49,13 +52,10 @@ class NativeProgram:
         """One step. Raises what an expert source raises; the next step is not affected."""
         for before in self._before:
             before(plan)
-        captures = np.array(
-            [(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32
-        ).reshape(-1, 3)
-        rows, tokens = plan.sample.shape[0], plan.tokens.shape[0]
-        if rows > len(self._logits):
-            self._logits = torch.empty((rows, self._vocab), dtype=torch.float32)
-        logits = self._logits[:rows]
+        captures = _NONE
+        if plan.captures:
+            captures = np.array([(c.row, c.offset, c.slot) for c in plan.captures], dtype=np.int32)
+        tokens, logits = plan.tokens.shape[0], self._room(plan.sample.shape[0])
         for _, op in self._tiered:
             op.waves.reserve(tokens)
         at = self._program.run(
@@ -75,9 +75,19 @@ class NativeProgram:
             else:
                 op.waves.feed(self._program, tokens)
                 at = self._program.resume()
+        if not plan.captures:
+            return StepResult(logits, ())
         written = self._program.written()
         done = [capture for capture, whole in zip(plan.captures, written, strict=True) if whole]
         return StepResult(logits, tuple(done))
+
+    def _room(self, rows: int) -> Tensor:
+        """Where the logits of so many rows go: float32 [rows, vocabulary]."""
+        if rows != self._rows:
+            if rows > self._all.shape[0]:
+                self._all = torch.empty((rows, self._vocab), dtype=torch.float32)
+            self._logits, self._rows = self._all[:rows], rows
+        return self._logits
 
 
 class NativeKernels:
@@ -96,7 +106,7 @@ class NativeKernels:
         self.name = f"native {chosen}"
         self._isa = chosen
         self._threads = threads
-        self._pack = Packer(chosen)
+        self._pack = Packer(chosen, threads)
         self.packing = self._pack.layout
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:

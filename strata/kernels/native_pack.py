@@ -23,7 +23,7 @@ from strata.kernels.rope import RopeSpec
 from strata.types import ForwardPlan, ModelError
 
 _HUGE = 2 << 20
-_CHUNK = 32 << 20
+_CHUNK = 256 << 20  # most of it is only touched when used
 MAX_HEAD_DIM = 256
 
 
@@ -99,8 +99,9 @@ class NativePort:
 class Packer:
     """Packs weights for one instruction set."""
 
-    def __init__(self, isa: str) -> None:
+    def __init__(self, isa: str, threads: int) -> None:
         self._isa = isa
+        self._threads = threads
         self._memory = PackedMemory()
         self._early: tuple[QTensor, _cpu.Linear] | None = None
         self._ropes: dict[tuple[bytes, float], _cpu.Rope] = {}
@@ -125,7 +126,7 @@ class Packer:
         _cpu.use_isa(self._isa)
         assert place % 64 == 0
         data = q.data.contiguous()
-        _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, place)
+        _cpu.pack(int(q.format), data.data_ptr(), q.rows, q.cols, place, self._threads)
 
     def linear(self, q: QTensor, bias: Tensor | None = None) -> _cpu.Linear:
         """Packs a matrix; the result keeps its bytes alive."""

@@ -68,9 +68,12 @@ Layer = Sequence[Sublayer]
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Attention over earlier tokens. Remembers keys and values, and an indexer's keys."""
+    """Attention over earlier tokens. Remembers keys and values, and an indexer's keys. `pairs`: the
+    rows of q and k are ordered for a rotation of neighbours.
+    """
 
     weights: AttentionWeights
+    pairs: bool = False
     mixture: ClassVar[None] = None
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
@@ -92,7 +95,9 @@ class Attention:
 
     def op(self, kernels: Kernels, place: Place) -> Op:
         """Attention over the pages."""
-        return kernels.attention(self.weights, place.page, place.block)
+        # Not before: the copies of one layer are gone when the next one's are made.
+        weights = half_split(self.weights) if self.pairs else self.weights
+        return kernels.attention(weights, place.page, place.block)
 
 
 @dataclass(frozen=True, slots=True)

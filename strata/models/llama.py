@@ -14,7 +14,7 @@ from strata.models import config_gguf, config_hf, experts
 from strata.models.config import ArchConfig
 from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
-from strata.models.layers import BIASES, Attention, Layer, attention, half_split
+from strata.models.layers import BIASES, Attention, Layer, attention
 from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
@@ -33,10 +33,8 @@ def read_config(file: ModelFile) -> ArchConfig:
 def layer(weights: Weights, config: ArchConfig, number: int) -> Layer:
     """One layer."""
     biases = BIASES if weights.has("q_bias", number) else ()
-    projections = attention(weights, config, number, biases)
-    if weights.file.kind == "gguf":
-        projections = half_split(projections)
-    return (Attention(projections), experts.feed_forward(weights, config, number))
+    attend = Attention(attention(weights, config, number, biases), weights.file.kind == "gguf")
+    return (attend, experts.feed_forward(weights, config, number))
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:

@@ -172,3 +172,15 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 def test_no_such_path(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there is no model at"):
         open_model(tmp_path / "nothing.gguf")
+
+
+@pytest.mark.parametrize("count", ["three", 1.5, [2]])
+def test_a_number_of_parts_that_is_none_is_refused(tmp_path: Path, count: object) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    kinds = {str: writer.add_string, float: writer.add_float32, list: writer.add_array}
+    kinds[type(count)]("split.count", count)  # type: ignore[operator]
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=r"split.count is .*, not a number of files"):
+        open_model(tmp_path / "m.gguf")

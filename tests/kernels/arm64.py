@@ -19,7 +19,14 @@ TARGET = ["-target", "aarch64-linux-musl"]
 ISAS = {"portable": [], "neon": ["-mcpu=generic+v8_2a+dotprod"]}
 FLAGS = [
     *("-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fno-sanitize=all", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"),
+    *(
+        "-fno-sanitize=all",
+        "-fno-stack-protector",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unknown-pragmas",
+    ),
     *("-Wno-unused-const-variable", f"-I{CPU}", "-DSTRATA_BUILT_neon=1"),
 ]
 

@@ -41,7 +41,7 @@ def packed(q: QTensor) -> Tensor:
     memory = torch.zeros(nbytes + 64, dtype=torch.uint8)
     start = -memory.data_ptr() % 64
     tiles = memory[start : start + nbytes]
-    _cpu.pack(int(q.format), q.data.data_ptr(), q.rows, q.cols, tiles.data_ptr())
+    _cpu.pack(int(q.format), q.data.data_ptr(), q.rows, q.cols, tiles.data_ptr(), 2)
     return tiles
 
 

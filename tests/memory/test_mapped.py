@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from strata.memory.mapped import done_with, will_need
+from strata.files import ModelFile, TensorEntry
+from strata.memory.mapped import Mapped, done_with, will_need
 
 
 def test_bytes_stay_what_they_are(tmp_path: Path) -> None:
@@ -42,3 +43,24 @@ def resident() -> int:
         if line.startswith("RssFile:"):
             return int(line.split()[1]) << 10
     raise AssertionError("no RssFile")
+
+
+def test_a_file_is_read_ahead_and_let_go(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 8 << 20, np.uint8)
+    data.tofile(tmp_path / "file")
+    whole, own = np.memmap(tmp_path / "file", np.uint8, "r"), data[:5000].copy()
+    parts = {"a": whole.view(np.ndarray)[100 : 7 << 20], "own": own}
+    entries = {
+        name: TensorEntry(name, 24, part.shape, part, tmp_path / "file", 0)
+        for name, part in parts.items()
+    }
+    mapped = Mapped(ModelFile("gguf", tmp_path / "file", "llama", {}, entries))
+    assert mapped.fits()
+    mapped.read_ahead().join()
+    before = resident()
+    assert np.array_equal(whole, data)
+    assert resident() - before > 6 << 20
+    mapped.let_go()
+    assert resident() - before < 2 << 20
+    # What no file stands behind would have been lost.
+    assert np.array_equal(own, data[:5000]) and np.array_equal(whole, data)

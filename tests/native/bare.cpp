@@ -65,9 +65,10 @@ unsigned long getauxval(unsigned long type) {
   return 0;
 }
 
-// Nothing throws; unoptimised code asks for these all the same.
+// Nothing throws; some code asks for these all the same.
 void __cxa_begin_catch(void*) { abort(); }
 void __gxx_personality_v0() { abort(); }
+void _Unwind_Resume(void*) { abort(); }
 
 using Constructor = void (*)();
 extern Constructor __init_array_start[] __attribute__((visibility("hidden")));

@@ -68,7 +68,7 @@ struct Linear {
 int tile_rows();                                  // output rows of a tile: 8 or 16
 size_t packed_bytes(int format, int n, int k);    // a multiple of 64
 // gguf_rows: n rows of row_bytes(format, k), consecutive, any alignment.
-void pack(int format, const void* gguf_rows, int n, int k, uint8_t* tiles);
+void pack(int format, const void* gguf_rows, int n, int k, uint8_t* tiles, int threads);
 // One row as it is in the file -> k floats, bit-equal to the format's definition.
 void dequantise_row(int format, const void* gguf_row, int k, float* out);
 

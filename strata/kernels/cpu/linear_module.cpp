@@ -52,10 +52,11 @@ void init_linear(Linear* self, int format, int n, int k, uintptr_t tiles, uintpt
            reinterpret_cast<const float*>(bias)};
 }
 
-void pack_rows(int format, uintptr_t gguf_rows, int n, int k, uintptr_t tiles) {
+void pack_rows(int format, uintptr_t gguf_rows, int n, int k, uintptr_t tiles, int threads) {
   check(format, n, k);
   nb::gil_scoped_release unlocked;
-  pack(format, reinterpret_cast<const void*>(gguf_rows), n, k, reinterpret_cast<uint8_t*>(tiles));
+  pack(format, reinterpret_cast<const void*>(gguf_rows), n, k, reinterpret_cast<uint8_t*>(tiles),
+       threads);
 }
 
 void matmul(const Linear& linear, uintptr_t x, int rows, uintptr_t y, int threads) {
@@ -102,7 +103,7 @@ void bind_linear(nb::module_& m) {
         [](int format, int n, int k) { check(format, n, k); return packed_bytes(format, n, k); },
         "format"_a, "n"_a, "k"_a);
   m.def("pack", &pack_rows, "format"_a, "gguf_rows"_a, "n"_a, "k"_a, "tiles"_a,
-        "Interleave n GGUF rows at address gguf_rows into tiles, 64-byte aligned.");
+        "threads"_a, "Interleave n GGUF rows at address gguf_rows into tiles, 64-byte aligned.");
   m.def("matmul", &matmul, "linear"_a, "x"_a, "rows"_a, "y"_a, "threads"_a,
         "y [rows, n] = x [rows, k] W^T + bias, float32 at the given addresses.");
   m.def("dequantise_rows", &dequantise_rows, "format"_a, "gguf_rows"_a, "rows"_a, "k"_a, "out"_a);
