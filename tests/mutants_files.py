@@ -1,7 +1,5 @@
 """Injected bugs of the readers of model files, in the form of `ENGINE`."""
 
-
-
 from __future__ import annotations
 
 from mutants_engine import Bug
