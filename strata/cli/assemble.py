@@ -74,7 +74,8 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     threads = config.threads or usable_cores()
     device = "cpu" if config.device == "auto" else config.device
     isa = None if config.isa == "auto" else config.isa
-    chosen = kernels.choose(Backend(config.kernels), device, threads, isa)
+    kv_type = None if config.kv_type == "auto" else config.kv_type
+    chosen = kernels.choose(Backend(config.kernels), device, threads, isa, kv_type)
     model = loader.load(file, chosen, progress=progress)
     context = config.ctx_size or model.context_length
     if context > model.context_length:

@@ -6,6 +6,7 @@
 // so a query's bits do not depend on the path.
 #include <cmath>
 
+#include "chains.h"
 #include "floats.h"
 #include "row_arithmetic.h"
 
@@ -13,123 +14,137 @@ namespace strata::STRATA_ISA {
 
 namespace {
 
-constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
 constexpr int kTileVectors = kKeyTile / kLanes;
-// Up to here a tile of queries reads halves straight from the pages; above, widening
+constexpr int kMostVectors = kMaxHeadDim / kLanes;
+constexpr int kMostGroups = kMaxHeadDim / kScaled;
+// Up to here a tile of queries reads numbers straight from the pages; above, widening
 // them once for all rows is cheaper.
 constexpr int kDirectRows = 8;
 
-// c[rows, kVectors] (+)= a[rows, depth] * b[depth, kVectors], one pointer per vector
-// column of b.
-template <int kRows, int kVectors, bool kAdd, class T>
-inline void block_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth,
-                          float* c, size_t ldc) {
-  Lanes sums[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kVectors; ++j)
-      sums[r][j] = kAdd ? load(c + r * ldc + j * kLanes) : zero();
-  for (int i = 0; i < depth; ++i) {
-    Lanes column[kVectors];
-    for (int j = 0; j < kVectors; ++j) column[j] = load(b[j] + i * ldb);
-    for (int r = 0; r < kRows; ++r) {
-      Lanes x = splat(a[r * lda + i]);
-      for (int j = 0; j < kVectors; ++j) sums[r][j] = fma(x, column[j], sums[r][j]);
-    }
-  }
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kVectors; ++j) store(c + r * ldc + j * kLanes, sums[r][j]);
-}
-
-template <int kVectors, bool kAdd, class T>
-void strip_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-                   size_t ldc, int rows) {
-  int r = 0;
-  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce)
-    block_product<kRowsAtOnce, kVectors, kAdd>(a + r * lda, lda, b, ldb, depth, c + r * ldc, ldc);
-  const float* rest = a + r * lda;
-  float* into = c + r * ldc;
-  switch (rows - r) {
-    case 5: return block_product<5, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 4: return block_product<4, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 3: return block_product<3, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 2: return block_product<2, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 1: return block_product<1, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    default: return;
-  }
-}
-
-template <bool kAdd, class T>
-void product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-             size_t ldc, int rows, int vectors) {
-  int j = 0;
-  for (; j + kVectorsAtOnce <= vectors; j += kVectorsAtOnce)
-    strip_product<kVectorsAtOnce, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
-  if constexpr (kVectorsAtOnce == 4)
-    for (; j + 2 <= vectors; j += 2)
-      strip_product<2, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
-  for (; j < vectors; ++j)
-    strip_product<1, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
-}
-
-void widen(const uint16_t* half, int n, float* out) {
+template <class T>
+void widen(const T* from, int n, float* out) {
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(out + i, load(half + i));
+  for (; i + kLanes <= n; i += kLanes) store(out + i, load(from + i));
   if (i < n) {
-    uint16_t rest[kLanes] = {};
-    std::memcpy(rest, half + i, (n - i) * sizeof(uint16_t));
+    T rest[kLanes] = {};
+    std::memcpy(rest, from + i, (n - i) * sizeof(T));
     store_part(out + i, load(rest), n - i);
   }
 }
 
-const uint16_t* key_block(const Keys& keys, int key) {
-  return keys.k + keys.pages[key / keys.block] * keys.k_page;
-}
-const uint16_t* value_row(const Keys& keys, int key) {
-  return keys.v + keys.pages[key / keys.block] * keys.v_page +
-         static_cast<size_t>(key % keys.block) * keys.head_dim;
-}
+// The numbers of pages as their C++ type T: uint16_t (halves), Bf16 or int8_t.
+template <class T>
+constexpr bool kScaledType = sizeof(T) == 1;
 
-// Keys [first, last) -> tile[head_dim, kKeyTile].
-void widen_keys(const Keys& keys, int first, int last, float* tile) {
+// Calls each(unit, slot, at, n) for the keys [first, last): n of them from the page's `slot` on,
+// which are at [at, at + n) of the range.
+template <class Each>
+void by_page(const Keys& keys, const uint8_t* pages, size_t page, int first, int last, Each each) {
   for (int key = first; key < last;) {
-    int slot = key % keys.block;
-    int n = keys.block - slot < last - key ? keys.block - slot : last - key;
-    const uint16_t* from = key_block(keys, key) + slot;
-    for (int d = 0; d < keys.head_dim; ++d)
-      widen(from + static_cast<size_t>(d) * keys.k_step, n, tile + d * kKeyTile + (key - first));
+    const int slot = key % keys.block;
+    const int n = keys.block - slot < last - key ? keys.block - slot : last - key;
+    each(pages + keys.pages[key / keys.block] * page, slot, key - first, n);
     key += n;
   }
 }
 
+template <class T>
+const T* numbers(const uint8_t* unit) { return reinterpret_cast<const T*>(unit); }
+const Bf16* scales(const Keys& keys, const uint8_t* unit, int together) {
+  return numbers<Bf16>(unit + keys.form.scales(together));
+}
+
+void scale_by(float* x, const float* factors, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, mul(load(x + i), load(factors + i)));
+  if (i < n) store_part(x + i, mul(load_part(x + i, n - i), load_part(factors + i, n - i)), n - i);
+}
+
+// Keys [first, last) -> tile[head_dim, kKeyTile].
+template <class T>
+void widen_keys(const Keys& keys, int first, int last, float* tile) {
+  by_page(keys, keys.k, keys.k_page, first, last,
+          [&](const uint8_t* unit, int slot, int at, int n) {
+    const T* from = numbers<T>(unit) + slot;
+    const Bf16* scale = scales(keys, unit, keys.k_step) + slot;
+    float factors[kKeyTile];
+    for (int d = 0; d < keys.form.dim; ++d) {
+      float* into = tile + d * kKeyTile + at;
+      widen(from + static_cast<size_t>(d) * keys.k_step, n, into);
+      if constexpr (kScaledType<T>) {
+        if (d % kScaled == 0)
+          widen(scale + static_cast<size_t>(d / kScaled) * keys.k_step, n, factors);
+        scale_by(into, factors, n);
+      }
+    }
+  });
+}
+
 // Values of [first, last) -> tile[key, stride], zero beyond head_dim.
+template <class T>
 void widen_values(const Keys& keys, int first, int last, int stride, float* tile) {
-  for (int key = first; key < last; ++key) {
-    float* row = tile + static_cast<size_t>(key - first) * stride;
-    widen(value_row(keys, key), keys.head_dim, row);
-    for (int d = keys.head_dim; d < stride; ++d) row[d] = 0.0f;
+  const int dim = keys.form.dim, groups = keys.form.groups();
+  by_page(keys, keys.v, keys.v_page, first, last,
+          [&](const uint8_t* unit, int slot, int at, int n) {
+    const T* from = numbers<T>(unit) + static_cast<size_t>(slot) * dim;
+    const Bf16* scale = scales(keys, unit, keys.block) + static_cast<size_t>(slot) * groups;
+    for (int key = 0; key < n; ++key) {
+      float* row = tile + static_cast<size_t>(at + key) * stride;
+      widen(from + static_cast<size_t>(key) * dim, dim, row);
+      for (int d = dim; d < stride; ++d) row[d] = 0.0f;
+      if constexpr (kScaledType<T>) {
+        float factors[kMostGroups];
+        widen(scale + static_cast<size_t>(key) * groups, groups, factors);
+        for (int d = 0; d < stride; d += kLanes)
+          store(row + d, mul(load(row + d), splat(factors[d / kScaled])));
+      }
+    }
+  });
+}
+
+// Scores of whole vectors of keys from `first` on, straight from the pages.
+template <class T>
+void score_direct(const Keys& keys, const Queries& queries, int first, int vectors, float* scores) {
+  const int dim = keys.form.dim;
+  const T* column[kTileVectors];
+  const uint8_t* unit[kTileVectors];
+  for (int j = 0; j < vectors; ++j) {
+    const int key = first + j * kLanes;
+    unit[j] = keys.k + keys.pages[key / keys.block] * keys.k_page;
+    column[j] = numbers<T>(unit[j]) + key % keys.block;
+  }
+  const size_t step = static_cast<size_t>(keys.k_step);
+  if constexpr (!kScaledType<T>) {
+    product<false>(queries.q, dim, PlainColumns<T>{column, step}, dim, scores, kSegment,
+                   queries.rows, vectors);
+    return;
+  } else {
+    for (int g = 0; g * kScaled < dim; ++g) {
+      float factors[kKeyTile];
+      for (int j = 0; j < vectors; ++j) {
+        const int slot = (first + j * kLanes) % keys.block;
+        store(factors + j * kLanes, load(scales(keys, unit[j], keys.k_step) + g * step + slot));
+      }
+      const int depth = dim - g * kScaled < kScaled ? dim - g * kScaled : kScaled;
+      const ScaledKeys columns{column, step, factors};
+      (g ? product<true, ScaledKeys> : product<false, ScaledKeys>)(
+          queries.q + g * kScaled, dim, columns, depth, scores, kSegment, queries.rows, vectors);
+      for (int j = 0; j < vectors; ++j) column[j] += kScaled * step;
+    }
   }
 }
 
 // Scores of the keys [first, last), at most kKeyTile of them, -> scores[rows, kSegment].
+template <class T>
 void score(const Keys& keys, const Queries& queries, int first, int last, bool direct, float* tile,
            float* scores) {
-  int dim = keys.head_dim;
-  int vectors = (last - first + kLanes - 1) / kLanes;
-  if (direct) {
-    const uint16_t* column[kTileVectors];
-    for (int j = 0; j < vectors; ++j) {
-      int key = first + j * kLanes;
-      column[j] = key_block(keys, key) + key % keys.block;
-    }
-    product<false>(queries.q, dim, column, keys.k_step, dim, scores, kSegment, queries.rows,
-                   vectors);
-    return;
-  }
-  widen_keys(keys, first, last, tile);
+  const int dim = keys.form.dim, vectors = (last - first + kLanes - 1) / kLanes;
+  if (direct) return score_direct<T>(keys, queries, first, vectors, scores);
+  widen_keys<T>(keys, first, last, tile);
   const float* column[kTileVectors];
   for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<false>(queries.q, dim, column, kKeyTile, dim, scores, kSegment, queries.rows, vectors);
+  product<false>(queries.q, dim, PlainColumns<float>{column, kKeyTile}, dim, scores, kSegment,
+                 queries.rows, vectors);
 }
 
 // Scores of one row -> weights 2^(score - top), 0 from `seen` up to `last`.
@@ -158,45 +173,56 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
   for (; i < last; i += kLanes) store(scores + i, zero());
 }
 
-// out += weights * values of the keys [first, last), at most kKeyTile of them.
-void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile,
-           const float* weights, float* out) {
-  int stride = sums_stride(keys.head_dim);
-  int vectors = stride / kLanes;
-  constexpr int kMost = kMaxHeadDim / kLanes;
-  if (direct) {
-    for (int key = first; key < last;) {
-      int slot = key % keys.block;
-      int n = keys.block - slot < last - key ? keys.block - slot : last - key;
-      const uint16_t* from = value_row(keys, key);
-      const uint16_t* column[kMost];
+// out += weights * values of the keys [first, last), straight from the pages.
+template <class T>
+void weigh_direct(const Keys& keys, int rows, int first, int last, const float* weights,
+                  float* out) {
+  const int dim = keys.form.dim, vectors = dim / kLanes, groups = keys.form.groups();
+  by_page(keys, keys.v, keys.v_page, first, last,
+          [&](const uint8_t* unit, int slot, int at, int n) {
+    const size_t step = static_cast<size_t>(dim);
+    const T* from = numbers<T>(unit) + slot * step;
+    if constexpr (kScaledType<T>) {
+      float factors[kKeyTile * kMostGroups];
+      widen(scales(keys, unit, keys.block) + static_cast<size_t>(slot) * groups, n * groups,
+            factors);
+      product<true>(weights + at, kSegment, ScaledValues{from, step, factors, groups}, n, out, dim,
+                    rows, vectors);
+    } else {
+      const T* column[kMostVectors];
       for (int j = 0; j < vectors; ++j) column[j] = from + j * kLanes;
-      product<true>(weights + (key - first), kSegment, column, keys.head_dim, n, out, stride, rows,
+      product<true>(weights + at, kSegment, PlainColumns<T>{column, step}, n, out, dim, rows,
                     vectors);
-      key += n;
     }
-    return;
-  }
-  widen_values(keys, first, last, stride, tile);
-  const float* column[kMost];
-  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<true>(weights, kSegment, column, stride, last - first, out, stride, rows, vectors);
+  });
 }
 
-}  // namespace
+// out += weights * values of the keys [first, last), at most kKeyTile of them.
+template <class T>
+void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile,
+           const float* weights, float* out) {
+  if (direct) return weigh_direct<T>(keys, rows, first, last, weights, out);
+  const int stride = sums_stride(keys.form.dim), vectors = stride / kLanes;
+  widen_values<T>(keys, first, last, stride, tile);
+  const float* column[kMostVectors];
+  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
+  product<true>(weights, kSegment, PlainColumns<float>{column, static_cast<size_t>(stride)},
+                last - first, out, stride, rows, vectors);
+}
 
-void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
-            Sums part) {
+template <class T>
+void attend_to(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
+               Sums part) {
   int start = segment * kSegment;
   int end = last < start + kSegment ? last : start + kSegment;
   int rows = queries.rows;
-  int stride = sums_stride(keys.head_dim);
+  int stride = sums_stride(keys.form.dim);
   float* scores = scratch;
   float* tile = scratch + static_cast<size_t>(rows) * kSegment;
-  bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.head_dim == stride;
+  bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.form.dim == stride;
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    score(keys, queries, key, stop, direct, tile, scores + (key - start));
+    score<T>(keys, queries, key, stop, direct, tile, scores + (key - start));
   }
   for (int r = 0; r < rows; ++r) {
     int seen = queries.seen[r] - start;
@@ -207,7 +233,18 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
   for (int i = 0; i < rows * stride; i += kLanes) store(part.out + i, zero());
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    weigh(keys, rows, key, stop, direct, tile, scores + (key - start), part.out);
+    weigh<T>(keys, rows, key, stop, direct, tile, scores + (key - start), part.out);
+  }
+}
+
+}  // namespace
+
+void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
+            Sums part) {
+  switch (keys.form.type) {
+    case KvType::f16: return attend_to<uint16_t>(keys, queries, segment, last, scratch, part);
+    case KvType::bf16: return attend_to<Bf16>(keys, queries, segment, last, scratch, part);
+    case KvType::q8: return attend_to<int8_t>(keys, queries, segment, last, scratch, part);
   }
 }
 

@@ -18,6 +18,10 @@
 
 namespace strata::STRATA_ISA {
 
+struct Bf16 {
+  uint16_t bits;
+};
+
 #if defined(STRATA_ISA_avx512)
 
 constexpr int kLanes = 16;
@@ -32,6 +36,14 @@ inline void store(float* p, Lanes v) { _mm512_storeu_ps(p, v); }
 inline void store_part(float* p, Lanes v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
 inline Lanes load(const uint16_t* half) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half)));
+}
+inline Lanes load(const Bf16* p) {
+  __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load(const int8_t* p) {
+  __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
 inline void store_halves(uint16_t* p, Lanes v) {
   __m256i halves = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -76,6 +88,14 @@ inline void store(float* p, Lanes v) { _mm256_storeu_ps(p, v); }
 inline void store_part(float* p, Lanes v, int n) { _mm256_maskstore_ps(p, first(n), v); }
 inline Lanes load(const uint16_t* half) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half)));
+}
+inline Lanes load(const Bf16* p) {
+  __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load(const int8_t* p) {
+  __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 }
 inline void store_halves(uint16_t* p, Lanes v) {
   __m128i halves = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -158,6 +178,18 @@ inline void store_part(float* p, Lanes v, int n) {
 }
 inline Lanes load(const uint16_t* half) {
   return Lanes{from_half(half[0]), from_half(half[1]), from_half(half[2]), from_half(half[3])};
+}
+inline Lanes load(const Bf16* p) {
+  uint32_t bits[kLanes];
+  for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<uint32_t>(p[i].bits) << 16;
+  Lanes v;
+  std::memcpy(&v, bits, sizeof v);
+  return v;
+}
+inline Lanes load(const int8_t* p) {
+  Lanes v;
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
 }
 inline void store_halves(uint16_t* p, Lanes v) {
   for (int i = 0; i < kLanes; ++i) p[i] = to_half(v[i]);
