@@ -98,9 +98,9 @@ def attention(
 ) -> Tensor:
     """The layer's output for h [n, hidden].
 
-    Writes into the page fields k and v [pages, kv_heads, block, width] (kv.py) and, with an indexer,
-    index_raw [pages, block, dim] and index_keys [pages, block / ratio, dim]. Rows' pages beyond
-    their last position are not read.
+    Writes into the page fields k and v [pages, kv_heads, block, width] (kv.py) and, with an
+    indexer, index_raw [pages, block, dim] and index_keys [pages, block / ratio, dim]. Rows' pages
+    beyond their last position are not read.
     """
     k, v = page["k"], page["v"]
     queries = _project(h, matrices.q, w.q_bias, w.heads)
@@ -130,8 +130,8 @@ def attention(
             seen = torch.arange(count) <= positions[:, None]
             if sparse is not None:
                 seen = sparse.visible(first, end, pages, count)
-            held = [_rows(field, pages, count, w.head_dim) for field in (k, v)]
-            mixed[first:end] = _attend(queries[first:end], *held, seen, w)
+            row_k, row_v = (_rows(field, pages, count, w.head_dim) for field in (k, v))
+            mixed[first:end] = _attend(queries[first:end], row_k, row_v, seen, w)
     if gate is not None:
         mixed = mixed * torch.sigmoid(gate)
     return mixed.flatten(1) @ matrices.o.T

@@ -39,7 +39,8 @@ def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
     if not q8:
         return x.to(dtype)
     dim = x.shape[-1]
-    groups = pad(x, (0, _groups(dim) * _SCALED - dim)).unflatten(-1, (-1, _SCALED))
+    count = _groups(dim)
+    groups = pad(x, (0, count * _SCALED - dim)).view(*x.shape[:-1], count, _SCALED)
     scales = (groups.abs().amax(-1) / 127).to(torch.bfloat16)
     steps = scales.float()[..., None]
     whole = (groups / torch.where(steps > 0, steps, torch.inf)).round().clamp(-127, 127)

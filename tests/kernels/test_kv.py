@@ -21,7 +21,7 @@ SHAPES = {
     "a scale of few": Shape(heads=3, kv_heads=1, head_dim=48, block=32),
     "no whole registers": Shape(heads=3, kv_heads=3, head_dim=40, block=12),
     "wide": Shape(heads=4, kv_heads=1, head_dim=256, layers="a"),
-    "chosen blocks": Shape(budget=32, gated=True, head_norms=True, head_dim=64),
+    "chosen blocks": Shape(budget=32, gated=True, head_norms=True, head_dim=64, rope_dims=32),
     "chosen blocks of 5": Shape(budget=5, ratio=5, block=15, kv_heads=3, index_heads=9),
 }
 DENSE = [name for name, shape in SHAPES.items() if not shape.budget]
@@ -72,10 +72,11 @@ class Oracle:
         h = _norm(x, self.w.residual.norm)
         q = self._turned((h @ _matrix(self.w.q).T).reshape(len(tokens), s.heads, s.head_dim))
         group = s.heads // s.kv_heads
-        scores = np.einsum("nhd,mhd->hnm", q, np.repeat(keys, group, 1)) * self.w.scale
+        keys, values = (np.repeat(x, group, 1).transpose(1, 0, 2) for x in (keys, values))
+        scores = q.transpose(1, 0, 2) @ keys.transpose(0, 2, 1) * self.w.scale
         scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
         p = np.exp(scores - scores.max(-1, keepdims=True))
-        mixed = np.einsum("hnm,mhd->nhd", p / p.sum(-1, keepdims=True), np.repeat(values, group, 1))
+        mixed = (p / p.sum(-1, keepdims=True) @ values).transpose(1, 0, 2)
         x = x + mixed.reshape(len(tokens), -1) @ _matrix(self.w.o).T
         (gate, up, down), norm = self.around
         h = _norm(x, norm)
@@ -104,10 +105,10 @@ def _norm(x: np.ndarray, weight: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("name", DENSE)
 def test_against_float64_on_what_the_pages_hold(name: str, kv_type: str, isa: str) -> None:
     shape = replace(SHAPES[name], layers="a")
-    tokens = random_tokens(270)
+    tokens = random_tokens(268)
     oracle, model = Oracle(Weights(shape)), native(shape, kv_type, isa)
     s = model.sequence(tokens)
-    model.step([(s, 200)])
+    model.step([(s, 250)])
     while s.done < len(tokens):
         model.step([(s, 1)])
     logits = torch.cat(s.logits).double().numpy()
@@ -143,7 +144,8 @@ def test_against_the_reference(name: str, kv_type: str, isa: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_chunks_threads_and_company_change_no_bit(name: str, kv_type: str, isa: str) -> None:
     shape = replace(SHAPES[name], formats=(Format.F32, Format.F16))
-    texts = [random_tokens(270 if shape.head_dim == 64 else 90, seed=i) for i in range(3)]
+    long = name == "straight from the pages" and isa != "portable"  # more than one segment
+    texts = [random_tokens(270 if long else 60, seed=i) for i in range(3)]
     cold = native(shape, kv_type, isa, 1)
     whole = [cold.sequence(text) for text in texts]
     want = [cold.read(s, 1000) for s in whole]
@@ -155,7 +157,7 @@ def test_chunks_threads_and_company_change_no_bit(name: str, kv_type: str, isa: 
         assert torch.equal(other.memory(s), cold.memory(whole[0])), (threads, chunk)
     together = native(shape, kv_type, isa)
     rows = [together.sequence(text) for text in texts]
-    for counts in ((80, 3, 41), (1, 80, 1), (1, 1, 40), (1, 1, 1)):
+    for counts in ((41, 3, 20), (1, 41, 1), (1, 1, 30), (1, 1, 1)):
         together.step(list(zip(rows, counts, strict=True)))
     for s, logits in zip(rows, want, strict=True):
         assert torch.equal(torch.cat(s.logits), logits[: s.done])
@@ -169,8 +171,7 @@ def test_numbers_beyond_a_type_stay_finite(kv_type: str, isa: str) -> None:
     table = weights.table.data.view(torch.float32).view(80, -1)
     table[:40] *= torch.logspace(-12, 0, 40)[:, None]  # the norm's epsilon leaves them small
     table[7] = 0
-    attention, mlp = weights.layers[0]
-    attention.v.data.view(torch.float32).mul_(1e38)
+    weights.layers[0][0].v.data.view(torch.float32).mul_(1e38)
     models = [
         Toy(weights, choose(mode, "cpu", 1, isa if mode is Backend.NATIVE else None, kv_type))
         for mode in (Backend.NATIVE, Backend.REFERENCE)
