@@ -317,23 +317,17 @@ class Toy:
         return _scaled(numbers, scales)
 
     def _units(self, held: torch.Tensor, keys: bool) -> torch.Tensor:
-        """Of native pages: each unit's numbers, then its scales; those of keys transposed."""
+        """Of native pages: each unit's numbers, transposed where they are keys, then its scales."""
         shape, each = self.shape, self.width - self.shape.head_dim
         together = shape.ratio if shape.budget else shape.block
         units = held.flatten(2).unflatten(2, (-1, together * self.width))
         numbers, scales = units.split([together * shape.head_dim, together * each], -1)
         scales = scales.contiguous().view(torch.bfloat16) if each else scales
-        counts = (shape.head_dim, -(-each // 2))
+        scales = scales.unflatten(-1, (-(-each // 2), together)).transpose(-1, -2)
         if keys:
-            numbers, scales = (
-                part.unflatten(-1, (count, together)).transpose(-1, -2)
-                for part, count in zip((numbers, scales), counts, strict=True)
-            )
+            numbers = numbers.unflatten(-1, (shape.head_dim, together)).transpose(-1, -2)
         else:
-            numbers, scales = (
-                part.unflatten(-1, (together, count))
-                for part, count in zip((numbers, scales), counts, strict=True)
-            )
+            numbers = numbers.unflatten(-1, (together, shape.head_dim))
         return _scaled(numbers, scales).flatten(2, 3)
 
     def state(self, slot: int) -> torch.Tensor:

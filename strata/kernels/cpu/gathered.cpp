@@ -57,19 +57,16 @@ void prefetch(const uint8_t* bytes, size_t count) {
 void Gathered::copy(const Run& run, int place) const {
   const int dim = form_.dim, ratio = sight_.ratio, groups = form_.groups();
   const size_t size = form_.element();
-  // Rows of a number, or of a scale, for each of the unit's keys.
-  auto keys = [&](const uint8_t* from, uint8_t* into, int rows, size_t size) {
-    into += place * size;
-    if (run.count == ratio) return copy_whole(from, into, kStep * size, rows, ratio * size);
-    copy_rows<0>(from + run.lane * size, ratio * size, into, kStep * size, rows, run.count * size);
+  // Rows of a number, or of a scale, for each of the unit's tokens.
+  auto across = [&](const uint8_t* from, uint8_t* into, size_t step, int rows, size_t each) {
+    into += place * each;
+    if (run.count == ratio) return copy_whole(from, into, step * each, rows, ratio * each);
+    copy_rows<0>(from + run.lane * each, ratio * each, into, step * each, rows, run.count * each);
   };
-  keys(run.k, k_, dim, size);
-  keys(run.k + form_.scales(ratio), k_ + form_.scales(kStep), groups, 2);
-  auto values = [&](const uint8_t* from, uint8_t* into, size_t each) {
-    std::memcpy(into + place * each, from + run.lane * each, run.count * each);
-  };
-  values(run.v, v_, dim * size);
-  values(run.v + form_.scales(ratio), v_ + form_.scales(kSegment), 2 * static_cast<size_t>(groups));
+  across(run.k, k_, kStep, dim, size);
+  across(run.k + form_.scales(ratio), k_ + form_.scales(kStep), kStep, groups, 2);
+  std::memcpy(v_ + place * dim * size, run.v + run.lane * dim * size, run.count * dim * size);
+  across(run.v + form_.scales(ratio), v_ + form_.scales(kSegment), kSegment, groups, 2);
 }
 
 void Gathered::load(const Keys& from, const int32_t* chosen, int position, int segment) const {

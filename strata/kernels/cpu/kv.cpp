@@ -11,7 +11,7 @@ void KvForm::put_key(const float* key, uint8_t* unit, int together, int place) c
 
 void KvForm::put_value(const float* value, uint8_t* unit, int together, int place) const {
   row_kernels().narrow(type, value, dim, unit + static_cast<size_t>(place) * dim * element(), 1,
-                       unit + scales(together) + static_cast<size_t>(2) * place * groups(), 1);
+                       unit + scales(together) + 2 * place, together);
 }
 
 }  // namespace strata

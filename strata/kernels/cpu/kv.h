@@ -2,10 +2,9 @@
 //
 // Those of `together` neighbouring tokens make a unit: their keys lie transposed, [dim, together],
 // so that one vector holds the same component of neighbouring keys; their values lie [together,
-// dim]. In q8 each 32 numbers of a key or value share a scale, and the scales lie behind the
-// unit's numbers, those of keys [groups, together], of values [together, groups]. A scale is a
-// bfloat16: times 8 bits it is exact in float32, so it makes no difference where they are
-// multiplied. Knows nothing of pages (attention.h) or arithmetic (simd/narrow.cpp).
+// dim]. In q8 each 32 numbers of a key or value share a scale, a bfloat16, and the scales lie
+// behind the unit's numbers, [groups, together]. Knows nothing of pages (attention.h) or
+// arithmetic (simd/narrow.cpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>

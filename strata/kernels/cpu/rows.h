@@ -101,7 +101,7 @@ struct RowKernels {
 constexpr int sums_stride(int head_dim) { return (head_dim + 15) / 16 * 16; }
 // Floats of scratch that `attend` needs.
 constexpr size_t attend_scratch(int rows, int head_dim) {
-  return static_cast<size_t>(rows) * kSegment +
+  return static_cast<size_t>(rows) * (kSegment + kKeyTile) +
          static_cast<size_t>(kKeyTile) * sums_stride(head_dim);
 }
 

@@ -1,9 +1,10 @@
 // Attention of a tile of queries over one segment of paged keys.
 //
 // A score is one chain of multiply-adds over head_dim, ascending; a weighted sum is
-// one chain over the segment's keys, ascending. Every path below (straight from the
-// pages or through a widened tile, any number of rows at once) runs those two chains,
-// so a query's bits do not depend on the path.
+// one chain over the segment's keys, ascending. Where numbers share scales, a score is such a
+// chain for each of their groups, and one over the groups; in a weighted sum the weights are
+// multiplied by the values' scales. Every path below (straight from the pages or through a widened
+// tile, any number of rows at once) runs those chains, so a query's bits do not depend on the path.
 #include <cmath>
 
 #include "chains.h"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int kTileVectors = kKeyTile / kLanes;
 constexpr int kMostVectors = kMaxHeadDim / kLanes;
-constexpr int kMostGroups = kMaxHeadDim / kScaled;
 // Up to here a tile of queries reads numbers straight from the pages; above, widening
 // them once for all rows is cheaper.
 constexpr int kDirectRows = 8;
@@ -50,87 +50,65 @@ void by_page(const Keys& keys, const uint8_t* pages, size_t page, int first, int
 
 template <class T>
 const T* numbers(const uint8_t* unit) { return reinterpret_cast<const T*>(unit); }
-const Bf16* scales(const Keys& keys, const uint8_t* unit, int together) {
-  return numbers<Bf16>(unit + keys.form.scales(together));
+
+// The scales of group g of keys (or values) [first, last) -> factors [kKeyTile], then zeros.
+// `together` of a unit.
+void tile_scales(const Keys& keys, const uint8_t* pages, size_t page, int together, int g,
+                 int first, int last, float* factors) {
+  for (int i = last - first; i < kKeyTile; ++i) factors[i] = 0.0f;
+  by_page(keys, pages, page, first, last, [&](const uint8_t* unit, int slot, int at, int n) {
+    const Bf16* scales = numbers<Bf16>(unit + keys.form.scales(together));
+    widen(scales + static_cast<size_t>(g) * together + slot, n, factors + at);
+  });
 }
 
-void scale_by(float* x, const float* factors, int n) {
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, mul(load(x + i), load(factors + i)));
-  if (i < n) store_part(x + i, mul(load_part(x + i, n - i), load_part(factors + i, n - i)), n - i);
-}
-
-// Keys [first, last) -> tile[head_dim, kKeyTile].
+// Keys [first, last) -> tile[head_dim, kKeyTile], without their scales.
 template <class T>
 void widen_keys(const Keys& keys, int first, int last, float* tile) {
   by_page(keys, keys.k, keys.k_page, first, last,
           [&](const uint8_t* unit, int slot, int at, int n) {
     const T* from = numbers<T>(unit) + slot;
-    const Bf16* scale = scales(keys, unit, keys.k_step) + slot;
-    float factors[kKeyTile];
-    for (int d = 0; d < keys.form.dim; ++d) {
-      float* into = tile + d * kKeyTile + at;
-      widen(from + static_cast<size_t>(d) * keys.k_step, n, into);
-      if constexpr (kScaledType<T>) {
-        if (d % kScaled == 0)
-          widen(scale + static_cast<size_t>(d / kScaled) * keys.k_step, n, factors);
-        scale_by(into, factors, n);
-      }
-    }
+    for (int d = 0; d < keys.form.dim; ++d)
+      widen(from + static_cast<size_t>(d) * keys.k_step, n, tile + d * kKeyTile + at);
   });
 }
 
-// Values of [first, last) -> tile[key, stride], zero beyond head_dim.
+// Values of [first, last) -> tile[key, stride], without their scales; zero beyond head_dim.
 template <class T>
 void widen_values(const Keys& keys, int first, int last, int stride, float* tile) {
-  const int dim = keys.form.dim, groups = keys.form.groups();
+  const int dim = keys.form.dim;
   by_page(keys, keys.v, keys.v_page, first, last,
           [&](const uint8_t* unit, int slot, int at, int n) {
     const T* from = numbers<T>(unit) + static_cast<size_t>(slot) * dim;
-    const Bf16* scale = scales(keys, unit, keys.block) + static_cast<size_t>(slot) * groups;
-    for (int key = 0; key < n; ++key) {
+    for (int key = 0; key < n; ++key, from += dim) {
       float* row = tile + static_cast<size_t>(at + key) * stride;
-      widen(from + static_cast<size_t>(key) * dim, dim, row);
+      widen(from, dim, row);
       for (int d = dim; d < stride; ++d) row[d] = 0.0f;
-      if constexpr (kScaledType<T>) {
-        float factors[kMostGroups];
-        widen(scale + static_cast<size_t>(key) * groups, groups, factors);
-        for (int d = 0; d < stride; d += kLanes)
-          store(row + d, mul(load(row + d), splat(factors[d / kScaled])));
-      }
     }
   });
 }
 
-// Scores of whole vectors of keys from `first` on, straight from the pages.
-template <class T>
-void score_direct(const Keys& keys, const Queries& queries, int first, int vectors, float* scores) {
-  const int dim = keys.form.dim;
-  const T* column[kTileVectors];
-  const uint8_t* unit[kTileVectors];
-  for (int j = 0; j < vectors; ++j) {
-    const int key = first + j * kLanes;
-    unit[j] = keys.k + keys.pages[key / keys.block] * keys.k_page;
-    column[j] = numbers<T>(unit[j]) + key % keys.block;
-  }
-  const size_t step = static_cast<size_t>(keys.k_step);
-  if constexpr (!kScaledType<T>) {
-    product<false>(queries.q, dim, PlainColumns<T>{column, step}, dim, scores, kSegment,
-                   queries.rows, vectors);
+// Scores of the keys from `first` on, whose numbers are in columns [head_dim, vectors].
+template <bool kScales, class T>
+void score_columns(const Keys& keys, const Queries& queries, const T** vector, size_t step,
+                   int first, int last, float* scores) {
+  const int dim = keys.form.dim, rows = queries.rows;
+  const int vectors = (last - first + kLanes - 1) / kLanes;
+  if constexpr (!kScales) {
+    product<Into::set>(queries.q, dim, Columns<T>{vector, step}, dim, scores, kSegment, rows,
+                       vectors);
     return;
-  } else {
-    for (int g = 0; g * kScaled < dim; ++g) {
-      float factors[kKeyTile];
-      for (int j = 0; j < vectors; ++j) {
-        const int slot = (first + j * kLanes) % keys.block;
-        store(factors + j * kLanes, load(scales(keys, unit[j], keys.k_step) + g * step + slot));
-      }
-      const int depth = dim - g * kScaled < kScaled ? dim - g * kScaled : kScaled;
-      const ScaledKeys columns{column, step, factors};
-      (g ? product<true, ScaledKeys> : product<false, ScaledKeys>)(
-          queries.q + g * kScaled, dim, columns, depth, scores, kSegment, queries.rows, vectors);
-      for (int j = 0; j < vectors; ++j) column[j] += kScaled * step;
-    }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < vectors; ++j)
+      store(scores + static_cast<size_t>(r) * kSegment + j * kLanes, zero());
+  for (int d = 0; d < dim; d += kScaled) {
+    float factors[kKeyTile];
+    tile_scales(keys, keys.k, keys.k_page, keys.k_step, d / kScaled, first, last, factors);
+    product<Into::add_scaled>(queries.q + d, dim, Columns<T>{vector, step},
+                              dim - d < kScaled ? dim - d : kScaled, scores, kSegment, rows,
+                              vectors, factors);
+    for (int j = 0; j < vectors; ++j) vector[j] += kScaled * step;
   }
 }
 
@@ -138,13 +116,18 @@ void score_direct(const Keys& keys, const Queries& queries, int first, int vecto
 template <class T>
 void score(const Keys& keys, const Queries& queries, int first, int last, bool direct, float* tile,
            float* scores) {
-  const int dim = keys.form.dim, vectors = (last - first + kLanes - 1) / kLanes;
-  if (direct) return score_direct<T>(keys, queries, first, vectors, scores);
+  if (direct) {
+    const T* vector[kTileVectors];
+    for (int key = first; key < last; key += kLanes)
+      vector[(key - first) / kLanes] =
+          numbers<T>(keys.k + keys.pages[key / keys.block] * keys.k_page) + key % keys.block;
+    score_columns<kScaledType<T>>(keys, queries, vector, keys.k_step, first, last, scores);
+    return;
+  }
   widen_keys<T>(keys, first, last, tile);
-  const float* column[kTileVectors];
-  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<false>(queries.q, dim, PlainColumns<float>{column, kKeyTile}, dim, scores, kSegment,
-                 queries.rows, vectors);
+  const float* vector[kTileVectors];
+  for (int j = 0; j < kTileVectors; ++j) vector[j] = tile + j * kLanes;
+  score_columns<kScaledType<T>>(keys, queries, vector, kKeyTile, first, last, scores);
 }
 
 // Scores of one row -> weights 2^(score - top), 0 from `seen` up to `last`.
@@ -173,41 +156,49 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
   for (; i < last; i += kLanes) store(scores + i, zero());
 }
 
-// out += weights * values of the keys [first, last), straight from the pages.
+// out += weights * values of the keys [first, last) in [begin, end) of head_dim: from the pages, or
+// out of a widened tile [key, stride]. `weights` are `step` floats from row to row.
 template <class T>
-void weigh_direct(const Keys& keys, int rows, int first, int last, const float* weights,
-                  float* out) {
-  const int dim = keys.form.dim, vectors = dim / kLanes, groups = keys.form.groups();
+void weigh_part(const Keys& keys, int rows, int first, int last, int begin, int end,
+                const float* tile, const float* weights, size_t step, float* out) {
+  const int stride = sums_stride(keys.form.dim), vectors = (end - begin + kLanes - 1) / kLanes;
+  if (tile) {
+    const float* vector[kMostVectors];
+    for (int j = 0; j < vectors; ++j) vector[j] = tile + begin + j * kLanes;
+    product<Into::add>(weights, step, Columns<float>{vector, static_cast<size_t>(stride)},
+                       last - first, out + begin, stride, rows, vectors);
+    return;
+  }
   by_page(keys, keys.v, keys.v_page, first, last,
           [&](const uint8_t* unit, int slot, int at, int n) {
-    const size_t step = static_cast<size_t>(dim);
-    const T* from = numbers<T>(unit) + slot * step;
-    if constexpr (kScaledType<T>) {
-      float factors[kKeyTile * kMostGroups];
-      widen(scales(keys, unit, keys.block) + static_cast<size_t>(slot) * groups, n * groups,
-            factors);
-      product<true>(weights + at, kSegment, ScaledValues{from, step, factors, groups}, n, out, dim,
-                    rows, vectors);
-    } else {
-      const T* column[kMostVectors];
-      for (int j = 0; j < vectors; ++j) column[j] = from + j * kLanes;
-      product<true>(weights + at, kSegment, PlainColumns<T>{column, step}, n, out, dim, rows,
-                    vectors);
-    }
+    const T* from = numbers<T>(unit) + static_cast<size_t>(slot) * stride + begin;
+    const T* vector[kMostVectors];
+    for (int j = 0; j < vectors; ++j) vector[j] = from + j * kLanes;
+    product<Into::add>(weights + at, step, Columns<T>{vector, static_cast<size_t>(stride)}, n,
+                       out + begin, stride, rows, vectors);
   });
 }
 
-// out += weights * values of the keys [first, last), at most kKeyTile of them.
+// out += weights * values of the keys [first, last), at most kKeyTile of them. `scaled` has room
+// for [rows, kKeyTile].
 template <class T>
-void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile,
+void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile, float* scaled,
            const float* weights, float* out) {
-  if (direct) return weigh_direct<T>(keys, rows, first, last, weights, out);
-  const int stride = sums_stride(keys.form.dim), vectors = stride / kLanes;
-  widen_values<T>(keys, first, last, stride, tile);
-  const float* column[kMostVectors];
-  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<true>(weights, kSegment, PlainColumns<float>{column, static_cast<size_t>(stride)},
-                last - first, out, stride, rows, vectors);
+  const int dim = keys.form.dim;
+  if (!direct) widen_values<T>(keys, first, last, sums_stride(dim), tile);
+  if (direct) tile = nullptr;
+  if constexpr (!kScaledType<T>)
+    return weigh_part<T>(keys, rows, first, last, 0, dim, tile, weights, kSegment, out);
+  for (int d = 0; d < dim; d += kScaled) {
+    float factors[kKeyTile];
+    tile_scales(keys, keys.v, keys.v_page, keys.block, d / kScaled, first, last, factors);
+    for (int r = 0; r < rows; ++r)
+      for (int i = 0; i < last - first; i += kLanes)
+        store(scaled + r * kKeyTile + i,
+              mul(load(weights + static_cast<size_t>(r) * kSegment + i), load(factors + i)));
+    weigh_part<T>(keys, rows, first, last, d, dim - d < kScaled ? dim : d + kScaled, tile, scaled,
+                  kKeyTile, out);
+  }
 }
 
 template <class T>
@@ -218,7 +209,8 @@ void attend_to(const Keys& keys, const Queries& queries, int segment, int last, 
   int rows = queries.rows;
   int stride = sums_stride(keys.form.dim);
   float* scores = scratch;
-  float* tile = scratch + static_cast<size_t>(rows) * kSegment;
+  float* scaled = scratch + static_cast<size_t>(rows) * kSegment;
+  float* tile = scaled + static_cast<size_t>(rows) * kKeyTile;
   bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.form.dim == stride;
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
@@ -233,7 +225,7 @@ void attend_to(const Keys& keys, const Queries& queries, int segment, int last, 
   for (int i = 0; i < rows * stride; i += kLanes) store(part.out + i, zero());
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    weigh<T>(keys, rows, key, stop, direct, tile, scores + (key - start), part.out);
+    weigh<T>(keys, rows, key, stop, direct, tile, scaled, scores + (key - start), part.out);
   }
 }
 
