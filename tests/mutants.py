@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
+from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_rows import ROWS
 from mutants_states import STATES
@@ -497,6 +498,6 @@ CACHE = [
 
 MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
-    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *POLICIES, *EXPERTS]
+    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *POLICIES, *EXPERTS, *KV]
     for bug in bugs
 ]

@@ -82,7 +82,8 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         beyond = f"--ctx-size {context} is more than the {model.context_length} tokens"
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
-    report(f"kernels   {chosen.name}, {threads} threads")
+    kept = kernels.kv.name_of(chosen.kv_dtype)
+    report(f"kernels   {chosen.name}, {threads} threads; keys and values in {kept}")
     machine = machine_memory()
     rows = parse_size(config.ngram_cache, machine)
     if rows:

@@ -26,6 +26,11 @@ def dtype_of(kv_type: str) -> str:
     return TYPES[kv_type]
 
 
+def name_of(dtype: str) -> str:
+    """What people call it."""
+    return next((name for name, kind in TYPES.items() if kind == dtype), dtype)
+
+
 def width(dtype: str, head_dim: int) -> int:
     """Elements of one token's key or value in a page, scales included."""
     return head_dim + 2 * _groups(head_dim) if dtype == "uint8" else head_dim
