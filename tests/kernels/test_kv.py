@@ -105,7 +105,7 @@ def _norm(x: np.ndarray, weight: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("name", DENSE)
 def test_against_float64_on_what_the_pages_hold(name: str, kv_type: str, isa: str) -> None:
     shape = replace(SHAPES[name], layers="a")
-    tokens = random_tokens(268)
+    tokens = random_tokens(259)
     oracle, model = Oracle(Weights(shape)), native(shape, kv_type, isa)
     s = model.sequence(tokens)
     model.step([(s, 250)])
