@@ -84,7 +84,7 @@ class NativeKernels:
     """The table entry. A page's keys lie transposed (cpu/kv.h)."""
 
     def __init__(self, threads: int, isa: str | None = None, kv_dtype: str = "float16") -> None:
-        """`isa`: avx512, avx2 or portable; the best one by default. Raises ConfigError."""
+        """`isa`: avx512, avx2, neon or portable; the best one by default. Raises ConfigError."""
         available = _cpu.isas()
         chosen = isa or available[0]
         if chosen not in available:

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "codes.h"
 #include "isa.h"
 #include "linear.h"
 
@@ -14,8 +15,6 @@ using namespace nb::literals;
 using namespace strata;
 
 namespace {
-
-constexpr Isa kBestFirst[] = {Isa::avx512, Isa::avx2, Isa::portable};
 
 std::vector<std::string> isas() {
   std::vector<std::string> names;
@@ -34,7 +33,15 @@ void use_isa(const std::string& name) {
 
 void check(int format, int n, int k) {
   if (!is_supported(format)) throw std::invalid_argument("unsupported weight format");
+  if (grid_missing(format)) throw std::invalid_argument("the grid of this format was not set");
   if (n < 1 || k < 1 || k % block_size(format)) throw std::invalid_argument("impossible shape");
+}
+
+void give_grid(int format, nb::bytes coordinates) {
+  if (coordinates.size() == 0 || coordinates.size() != grid_bytes(format)) {
+    throw std::invalid_argument("no grid of this format has this size");
+  }
+  set_grid(format, static_cast<const uint8_t*>(coordinates.data()));
 }
 
 void init_linear(Linear* self, int format, int n, int k, uintptr_t tiles, uintptr_t bias,
@@ -89,6 +96,8 @@ void bind_linear(nb::module_& m) {
   m.def("active_isa", [] { return std::string(isa_name(active_isa())); });
   m.def("use_isa", &use_isa, "name"_a, "Choose one; before anything is packed.");
   m.def("tile_rows", &tile_rows);
+  m.def("set_grid", &give_grid, "format"_a, "coordinates"_a,
+        "The points of an IQ format (codes.h), before any row of it is read.");
   m.def("packed_bytes",
         [](int format, int n, int k) { check(format, n, k); return packed_bytes(format, n, k); },
         "format"_a, "n"_a, "k"_a);

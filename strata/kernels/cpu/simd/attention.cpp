@@ -50,6 +50,15 @@ void by_page(const Keys& keys, const uint8_t* pages, size_t page, int first, int
 
 template <class T>
 const T* numbers(const uint8_t* unit) { return reinterpret_cast<const T*>(unit); }
+template <class T>
+const T* key_at(const Keys& keys, int key) {
+  return numbers<T>(keys.k + keys.pages[key / keys.block] * keys.k_page) + key % keys.block;
+}
+template <class T>
+const T* value_at(const Keys& keys, int key) {
+  return numbers<T>(keys.v + keys.pages[key / keys.block] * keys.v_page) +
+         static_cast<size_t>(key % keys.block) * keys.form.dim;
+}
 
 // The scales of group g of keys (or values) [first, last) -> factors [kKeyTile], then zeros.
 // `together` of a unit.
@@ -90,13 +99,13 @@ void widen_values(const Keys& keys, int first, int last, int stride, float* tile
 
 // Scores of the keys from `first` on, whose numbers are in columns [head_dim, vectors].
 template <bool kScales, class T>
-void score_columns(const Keys& keys, const Queries& queries, const T** vector, size_t step,
-                   int first, int last, float* scores) {
+void score_columns(const Keys& keys, const Queries& queries, const T** vector, const T** ahead,
+                   size_t step, int first, int last, float* scores) {
   const int dim = keys.form.dim, rows = queries.rows;
   const int vectors = (last - first + kLanes - 1) / kLanes;
   if constexpr (!kScales) {
-    product<Into::set>(queries.q, dim, Columns<T>{vector, step}, dim, scores, kSegment, rows,
-                       vectors);
+    product<Into::set>(queries.q, dim, Columns<T>{vector, step, ahead}, dim, scores, kSegment,
+                       rows, vectors);
     return;
   }
   for (int r = 0; r < rows; ++r)
@@ -105,29 +114,34 @@ void score_columns(const Keys& keys, const Queries& queries, const T** vector, s
   for (int d = 0; d < dim; d += kScaled) {
     float factors[kKeyTile];
     tile_scales(keys, keys.k, keys.k_page, keys.k_step, d / kScaled, first, last, factors);
-    product<Into::add_scaled>(queries.q + d, dim, Columns<T>{vector, step},
+    product<Into::add_scaled>(queries.q + d, dim, Columns<T>{vector, step, ahead},
                               dim - d < kScaled ? dim - d : kScaled, scores, kSegment, rows,
                               vectors, factors);
     for (int j = 0; j < vectors; ++j) vector[j] += kScaled * step;
+    for (int j = 0; ahead && j < vectors; ++j) ahead[j] += kScaled * step;
   }
 }
 
 // Scores of the keys [first, last), at most kKeyTile of them, -> scores[rows, kSegment].
 template <class T>
-void score(const Keys& keys, const Queries& queries, int first, int last, bool direct, float* tile,
-           float* scores) {
+void score(const Keys& keys, const Queries& queries, int first, int last, int start, int end,
+           bool direct, float* tile, float* scores) {
   if (direct) {
-    const T* vector[kTileVectors];
-    for (int key = first; key < last; key += kLanes)
-      vector[(key - first) / kLanes] =
-          numbers<T>(keys.k + keys.pages[key / keys.block] * keys.k_page) + key % keys.block;
-    score_columns<kScaledType<T>>(keys, queries, vector, keys.k_step, first, last, scores);
+    const T *vector[kTileVectors], *ahead[kTileVectors];
+    for (int j = 0; first + j * kLanes < last; ++j) {
+      const int next = first + j * kLanes + kKeyTile, value = start + j * kLanes;
+      vector[j] = key_at<T>(keys, first + j * kLanes);
+      // Behind the last keys come the first values.
+      ahead[j] = next < end ? key_at<T>(keys, next) : value_at<T>(keys, value < end ? value : start);
+    }
+    score_columns<kScaledType<T>>(keys, queries, vector, ahead, keys.k_step, first, last, scores);
     return;
   }
   widen_keys<T>(keys, first, last, tile);
   const float* vector[kTileVectors];
   for (int j = 0; j < kTileVectors; ++j) vector[j] = tile + j * kLanes;
-  score_columns<kScaledType<T>>(keys, queries, vector, kKeyTile, first, last, scores);
+  const float** ahead = nullptr;
+  score_columns<kScaledType<T>>(keys, queries, vector, ahead, kKeyTile, first, last, scores);
 }
 
 // Scores of one row -> weights 2^(score - top), 0 from `seen` up to `last`.
@@ -157,9 +171,10 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
 }
 
 // out += weights * values of the keys [first, last) in [begin, end) of head_dim: from the pages, or
-// out of a widened tile [key, stride]. `weights` are `step` floats from row to row.
+// out of a widened tile [key, stride]. `weights` are `step` floats from row to row; the segment's
+// keys end at `stop`.
 template <class T>
-void weigh_part(const Keys& keys, int rows, int first, int last, int begin, int end,
+void weigh_part(const Keys& keys, int rows, int first, int last, int stop, int begin, int end,
                 const float* tile, const float* weights, size_t step, float* out) {
   const int stride = sums_stride(keys.form.dim), vectors = (end - begin + kLanes - 1) / kLanes;
   if (tile) {
@@ -170,25 +185,27 @@ void weigh_part(const Keys& keys, int rows, int first, int last, int begin, int 
     return;
   }
   by_page(keys, keys.v, keys.v_page, first, last,
-          [&](const uint8_t* unit, int slot, int at, int n) {
-    const T* from = numbers<T>(unit) + static_cast<size_t>(slot) * stride + begin;
-    const T* vector[kMostVectors];
-    for (int j = 0; j < vectors; ++j) vector[j] = from + j * kLanes;
-    product<Into::add>(weights + at, step, Columns<T>{vector, static_cast<size_t>(stride)}, n,
-                       out + begin, stride, rows, vectors);
+          [&](const uint8_t*, int, int at, int n) {
+    const int key = first + at;
+    const T* from = value_at<T>(keys, key) + begin;
+    const T* next = value_at<T>(keys, key + kKeyTile < stop ? key + kKeyTile : key) + begin;
+    const T *vector[kMostVectors], *ahead[kMostVectors];
+    for (int j = 0; j < vectors; ++j) vector[j] = from + j * kLanes, ahead[j] = next + j * kLanes;
+    product<Into::add>(weights + at, step, Columns<T>{vector, static_cast<size_t>(stride), ahead},
+                       n, out + begin, stride, rows, vectors);
   });
 }
 
 // out += weights * values of the keys [first, last), at most kKeyTile of them. `scaled` has room
 // for [rows, kKeyTile].
 template <class T>
-void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile, float* scaled,
-           const float* weights, float* out) {
+void weigh(const Keys& keys, int rows, int first, int last, int stop, bool direct, float* tile,
+           float* scaled, const float* weights, float* out) {
   const int dim = keys.form.dim;
   if (!direct) widen_values<T>(keys, first, last, sums_stride(dim), tile);
   if (direct) tile = nullptr;
   if constexpr (!kScaledType<T>)
-    return weigh_part<T>(keys, rows, first, last, 0, dim, tile, weights, kSegment, out);
+    return weigh_part<T>(keys, rows, first, last, stop, 0, dim, tile, weights, kSegment, out);
   for (int d = 0; d < dim; d += kScaled) {
     float factors[kKeyTile];
     tile_scales(keys, keys.v, keys.v_page, keys.block, d / kScaled, first, last, factors);
@@ -196,8 +213,8 @@ void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* 
       for (int i = 0; i < last - first; i += kLanes)
         store(scaled + r * kKeyTile + i,
               mul(load(weights + static_cast<size_t>(r) * kSegment + i), load(factors + i)));
-    weigh_part<T>(keys, rows, first, last, d, dim - d < kScaled ? dim : d + kScaled, tile, scaled,
-                  kKeyTile, out);
+    weigh_part<T>(keys, rows, first, last, stop, d, dim - d < kScaled ? dim : d + kScaled, tile,
+                  scaled, kKeyTile, out);
   }
 }
 
@@ -214,7 +231,7 @@ void attend_to(const Keys& keys, const Queries& queries, int segment, int last, 
   bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.form.dim == stride;
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    score<T>(keys, queries, key, stop, direct, tile, scores + (key - start));
+    score<T>(keys, queries, key, stop, start, end, direct, tile, scores + (key - start));
   }
   for (int r = 0; r < rows; ++r) {
     int seen = queries.seen[r] - start;
@@ -225,7 +242,7 @@ void attend_to(const Keys& keys, const Queries& queries, int segment, int last, 
   for (int i = 0; i < rows * stride; i += kLanes) store(part.out + i, zero());
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    weigh<T>(keys, rows, key, stop, direct, tile, scaled, scores + (key - start), part.out);
+    weigh<T>(keys, rows, key, stop, end, direct, tile, scaled, scores + (key - start), part.out);
   }
 }
 

@@ -11,13 +11,16 @@ namespace strata::STRATA_ISA {
 namespace {
 
 constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
+constexpr int kVectorsAtOnce = kRegisters == 32 ? 4 : 2;
 
-// [depth, vectors]: a pointer for each vector, `step` numbers from one row to the next.
+// [depth, vectors]: a pointer for each vector, `step` numbers from one row to the next. `ahead`,
+// unless null, are columns that will be asked for next: the pages lie apart, and what the
+// processor fetches by itself begins anew in each.
 template <class T>
 struct Columns {
   const T* const* vector;
   size_t step;
+  const T* const* ahead = nullptr;
 };
 
 // What a product does with the sums of its depth.
@@ -27,8 +30,9 @@ enum class Into { set, add, add_scaled };
 // plus it, or c plus it times `scales` [vectors, kLanes].
 template <int kRows, int kVectors, Into kInto, class T>
 inline void block_product(const float* a, size_t lda, const Columns<T>& columns, int first,
-                          int depth, const float* scales, float* c, size_t ldc) {
+                          int depth, const float* scales, float* c, size_t ldc, bool fetch) {
   const T* const* from = columns.vector + first;
+  const T* const* ahead = fetch && columns.ahead ? columns.ahead + first : nullptr;
   const size_t step = columns.step;
   Lanes sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
@@ -37,6 +41,8 @@ inline void block_product(const float* a, size_t lda, const Columns<T>& columns,
   for (int i = 0; i < depth; ++i) {
     Lanes column[kVectors];
     for (int j = 0; j < kVectors; ++j) column[j] = load(from[j] + i * step);
+    if (ahead)  // one at a time, between the sums: many at once would keep the sums waiting
+      for (int j = 0; j < kVectors; ++j) __builtin_prefetch(ahead[j] + i * step);
     for (int r = 0; r < kRows; ++r) {
       Lanes x = splat(a[r * lda + i]);
       for (int j = 0; j < kVectors; ++j) sums[r][j] = fma(x, column[j], sums[r][j]);
@@ -57,7 +63,7 @@ void strip_product(const float* a, size_t lda, const Columns<T>& b, int first, i
                    const float* scales, float* c, size_t ldc, int rows) {
   auto block = [&]<int kRows>(int r) {
     block_product<kRows, kVectors, kInto>(a + r * lda, lda, b, first, depth, scales, c + r * ldc,
-                                          ldc);
+                                          ldc, r == 0);
   };
   int r = 0;
   for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce) block.template operator()<kRowsAtOnce>(r);

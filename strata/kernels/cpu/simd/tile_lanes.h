@@ -1,7 +1,8 @@
 // The lanes of the instruction set being compiled for; each file provides the same
 // names in namespace STRATA_ISA. One lane per output row of a tile.
 //
-//   kRows          lanes; kOffsetQ8: Q8_0 weights are stored plus 128
+//   kRows          lanes; kOffsetQ8: weights of 8 bits are unsigned too: those of Q8_0 are
+//                  stored plus 128
 //   kPatchRows     rows of float activations that the registers take at once;
 //                  kPatch32, kPatch256: of 16-bit ones, in blocks of 32 and of 256;
 //                  kAtOnce: of these, those whose dots with a sub-block are in registers
@@ -13,7 +14,8 @@
 //                  units: start(neg), step(0 .. 7, u, coarse, rest), sum(neg); weights
 //                  unsigned, of so many bits (8: as stored); neg is added once, null for
 //                  nothing
-//   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s)
+//   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s);
+//                  kDotSteps<bits>: more steps than these do not fit the registers
 //
 // KEEP pins a value into a register: without it the compiler reorders integer sums
 // into trees that spill.
@@ -36,6 +38,8 @@
 #include "tile_lanes_avx512.h"
 #elif defined(STRATA_ISA_avx2)
 #include "tile_lanes_avx2.h"
+#elif defined(STRATA_ISA_neon)
+#include "tile_lanes_neon.h"
 #else
 #include "tile_lanes_portable.h"
 #endif

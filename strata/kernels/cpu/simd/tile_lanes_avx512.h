@@ -47,6 +47,7 @@ STRATA_INLINE I i_all(int32_t x) { return _mm512_set1_epi32(x); }
 template <int n>
 STRATA_INLINE I i_shift_left(I a) { return _mm512_slli_epi32(a, n); }
 STRATA_INLINE I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+STRATA_INLINE I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 
 STRATA_INLINE U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 STRATA_INLINE U u_low(U u) { return _mm512_and_si512(u, _mm512_set1_epi8(15)); }
@@ -60,6 +61,22 @@ STRATA_INLINE U u_fifth(U low, U bits) {
                           : _mm512_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
   return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(16), 0xf8);  // low | (b & c)
 }
+// bits [from, from + count) of the bytes
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  return _mm512_and_si512(_mm512_srli_epi16(u, from), _mm512_set1_epi8((1 << count) - 1));
+}
+// bits 3 and 7 of the bytes of a, b, c to places 0, 1, 2 and 4, 5, 6; others are anything
+STRATA_INLINE U u_spare(U a, U b, U c) {
+  const U ab = _mm512_ternarylogic_epi32(_mm512_srli_epi16(a, 3), _mm512_srli_epi16(b, 2),
+                                         _mm512_set1_epi8(0x11), 0xe4);  // c ? a : b
+  return _mm512_ternarylogic_epi32(ab, _mm512_srli_epi16(c, 1), _mm512_set1_epi8(0x33), 0xe4);
+}
+STRATA_INLINE U u_table(const void* sixteen) {
+  const __m128i x = _mm_loadu_si128(static_cast<const __m128i*>(sixteen));
+  return _mm512_maskz_broadcast_i32x4(0xffff, x);  // plain: a false alarm of GCC 12
+}
+STRATA_INLINE U u_look_up(U table, U u) { return _mm512_shuffle_epi8(table, u); }
 // low | bits 2 pair and 2 pair + 1 of the bytes of `bits`, moved to places 4 and 5
 template <int pair>
 STRATA_INLINE U u_two(U low, U bits) {
@@ -98,6 +115,16 @@ STRATA_INLINE P p_unsigned(const uint8_t* p) {
 STRATA_INLINE P p_signed(const uint8_t* p) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+STRATA_INLINE P p_all(int16_t x) { return _mm512_set1_epi16(x); }
+STRATA_INLINE P p_odd(const uint8_t* p) {
+  const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i pairs = _mm512_ternarylogic_epi32(wide, _mm512_slli_epi32(wide, 12),
+                                                  _mm512_set1_epi32(0x000f000f), 0xa8);
+  return _mm512_or_si512(_mm512_slli_epi32(pairs, 1), _mm512_set1_epi16(1));
+}
+STRATA_INLINE P p_low(P p) { return _mm512_and_si512(p, _mm512_set1_epi16(15)); }
+STRATA_INLINE P p_high(P p) { return _mm512_srli_epi16(p, 4); }
+STRATA_INLINE P p_mul(P a, P b) { return _mm512_mullo_epi16(a, b); }
 STRATA_INLINE S s_unsigned(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -110,6 +137,9 @@ STRATA_INLINE I p_dot(I total, P pair, X two) {
   return total;
 }
 
+template <int bits>
+constexpr int kDotSteps = 8;
+
 template <int bits, int steps>
 struct ScaledDot {
   I part;
@@ -117,7 +147,12 @@ struct ScaledDot {
     part = add_products(at == 0 ? i_zero() : part, u, x);
   }
   STRATA_INLINE void add_to(I& total, S s) const {
-    total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));
+    if constexpr (4 * steps * 127 * ((1 << bits) - 1) < 1 << 15) {  // the sum is in its lower half
+      const I low = _mm512_and_si512(s, _mm512_set1_epi32(0xffff));
+      asm("vpdpwssd %2, %1, %0" : "+v"(total) : "v"(part), "v"(low));
+    } else {
+      total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));
+    }
     KEEP(total);
   }
 };
