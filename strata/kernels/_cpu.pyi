@@ -114,8 +114,9 @@ def attention(
     scale: float,
     rope: Rope,
     pages: Sequence[int],
-    page_halves: Sequence[int],
+    page_bytes: Sequence[int],
     block: int,
+    type: int,
     indexer: Indexer | None,
 ) -> Op: ...
 def delta(
