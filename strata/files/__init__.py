@@ -23,6 +23,9 @@ from strata.types import ModelError
 _WEIGHTS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 _PLAIN = ("I8", "I16", "I32", "I64", "F64")
 _SUPPORTED = ", ".join(_WEIGHTS)
+# Numbers of GGML types of which quantised tensors of a folder are made, and our own for those that
+# GGML has not.
+I32, I64, E4M3, U8 = 26, 27, 1002, 1003
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +42,11 @@ class TensorEntry:
     data: npt.NDArray[np.uint8] = field(repr=False)
     path: Path
     offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.data.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

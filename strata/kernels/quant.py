@@ -24,7 +24,14 @@ Q5_K   256     f16 d, dmin; 6-bit pairs[12]; bits[32];      d s q - dmin t
                nibbles[128]
 Q6_K   256     nibbles[128]; 2-bit pairs[64]; int8 s[16];   d s (q - 32)
                f16 d
+MXFP4  32      u8 e; nibbles[16], each an E2M1             2^(e - 127) E2M1
+F8     128     f32 d; E4M3 q[128]                           d q
+I4     32      u32: upper 24 bits of d as f32, u8 z;        d (q - z)
+               nibbles[16]
 =====  ======  ===========================================  ====================
+
+F8 and I4 are in no file: checkpoints of other layouts become them without loss
+(`strata.models.quantised`). The upper 24 bits of a float32 hold any f16 or bf16.
 
 Blocks of 32: byte i holds weight i in its low and weight i + 16 in its high
 nibble; bit i of `bits` is the fifth bit of weight i. Q4_K and Q5_K: eight
@@ -39,6 +46,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,7 +55,7 @@ from strata.types import ModelError
 
 
 class Format(IntEnum):
-    """GGML type numbers of the supported formats."""
+    """GGML type numbers of the supported formats; from 1000 on our own, of no file."""
 
     F32 = 0
     F16 = 1
@@ -60,6 +68,9 @@ class Format(IntEnum):
     Q5_K = 13
     Q6_K = 14
     BF16 = 30
+    MXFP4 = 39
+    F8 = 1000
+    I4 = 1001
 
     @property
     def block(self) -> int:
@@ -84,18 +95,28 @@ _BLOCKS = {
     Format.Q4_K: (256, 144),
     Format.Q5_K: (256, 176),
     Format.Q6_K: (256, 210),
+    Format.MXFP4: (32, 17),
+    Format.F8: (128, 132),
+    Format.I4: (32, 20),
 }
+# The Formats that files have.
+FILE_FORMATS = tuple(kind for kind in Format if kind < 1000)
+
+# Makes the bytes of these rows (int64 [n]) of a matrix: uint8 [n * row_bytes].
+MakeRows = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QTensor:
     """A weight matrix [rows, cols] in its file's quantisation.
 
-    `data` is uint8 [rows * row_bytes] on the CPU, and may be a read-only view of
-    the file. Raises ModelError when the bytes and the shape disagree.
+    `held` is uint8 [rows * row_bytes] on the CPU, and may be a read-only view of
+    the file; or it makes the bytes whenever they are asked for, so that a model
+    that is converted while it loads is not in memory twice. Raises ModelError when
+    the bytes and the shape disagree.
     """
 
-    data: Tensor
+    held: Tensor | MakeRows
     format: Format
     rows: int
     cols: int
@@ -106,12 +127,36 @@ class QTensor:
                 f"a row of {self.cols} weights is no whole number of {self.format.name} blocks "
                 f"({self.format.block} weights each)"
             )
-        want = self.rows * self.row_bytes
-        if self.data.dtype != torch.uint8 or self.data.numel() != want:
+        data = self.held
+        if not isinstance(data, Tensor):
+            return
+        if data.dtype != torch.uint8 or data.numel() != self.nbytes:
             raise ModelError(
-                f"a {self.format.name} matrix {self.rows} x {self.cols} takes {want} bytes, "
-                f"got {self.data.numel()} of {self.data.dtype}"
+                f"a {self.format.name} matrix {self.rows} x {self.cols} takes {self.nbytes} bytes, "
+                f"got {data.numel()} of {data.dtype}"
             )
+
+    @property
+    def data(self) -> Tensor:
+        """uint8 [rows * row_bytes]; when it must be made, made anew each time."""
+        return self.held if isinstance(self.held, Tensor) else self.held(torch.arange(self.rows))
+
+    def pick(self, rows: Tensor) -> QTensor:
+        """The matrix of these rows (int64 [n]), copied or not made yet."""
+        held = self.held
+        if isinstance(held, Tensor):
+            some: Tensor | MakeRows = held.reshape(self.rows, self.row_bytes)[rows].reshape(-1)
+        else:
+            some = partial(_made, held, rows)
+        return QTensor(some, self.format, rows.numel(), self.cols)
+
+    def cut(self, first: int, count: int) -> QTensor:
+        """Rows [first, first + count), not copied."""
+        if not isinstance(self.held, Tensor):
+            return self.pick(torch.arange(first, first + count))
+        size = self.row_bytes
+        some = self.held[first * size : (first + count) * size]
+        return QTensor(some, self.format, count, self.cols)
 
     @property
     def row_bytes(self) -> int:
@@ -121,7 +166,11 @@ class QTensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the matrix."""
-        return self.data.numel()
+        return self.rows * self.row_bytes
+
+
+def _made(make: MakeRows, rows: Tensor, some: Tensor) -> Tensor:
+    return make(rows[some])
 
 
 def quantised(data: Tensor, number: int, rows: int, cols: int) -> QTensor:
@@ -129,7 +178,7 @@ def quantised(data: Tensor, number: int, rows: int, cols: int) -> QTensor:
     try:
         kind = Format(number)
     except ValueError:
-        names = ", ".join(f.name for f in Format)
+        names = ", ".join(f.name for f in FILE_FORMATS)
         raise ModelError(
             f"weights of GGML type {number} are not supported; supported are {names}"
         ) from None
@@ -144,8 +193,7 @@ def dequantise(q: QTensor) -> Tensor:
 
 def dequantise_rows(q: QTensor, rows: Tensor) -> Tensor:
     """Rows `rows` (int64 [n]) of the weights as float32 [n, cols]: an embedding lookup."""
-    data = q.data.reshape(q.rows, q.row_bytes)[rows].reshape(-1)
-    return dequantise(QTensor(data, q.format, rows.numel(), q.cols))
+    return dequantise(q.pick(rows))
 
 
 def matmul_reference(x: Tensor, q: QTensor) -> Tensor:
@@ -253,6 +301,31 @@ def _q6_k(b: Tensor) -> Tensor:
     return (_half(b[:, 208:]) * s).unsqueeze(-1) * q
 
 
+def _mxfp4(b: Tensor) -> Tensor:
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = torch.cat((values, -values))
+    return torch.ldexp(values[_nibbles(b[:, 1:], 16).long()], b[:, :1].int() - 127)
+
+
+def e4m3(b: Tensor) -> Tensor:
+    """uint8 -> float32 of any shape: an E4M3 byte is the middle of an f16 that is 256 times less.
+
+    The two patterns of NaN, which no checkpoint has, count as +-480.
+    """
+    bits = (b.short() & 0x7F) << 7 | (b.short() & 0x80) << 8
+    return bits.view(torch.float16).float() * 256
+
+
+def _f8(b: Tensor) -> Tensor:
+    return _f32(b[:, :4]) * e4m3(b[:, 4:])
+
+
+def _i4(b: Tensor) -> Tensor:
+    header = b[:, :4].contiguous().view(torch.int32)
+    d, z = (header & ~255).view(torch.float32), header & 255
+    return d * (_nibbles(b[:, 4:], 16).int() - z).float()
+
+
 _DEQUANTISE: dict[Format, Callable[[Tensor], Tensor]] = {
     Format.F32: _f32,
     Format.F16: _f16,
@@ -265,4 +338,7 @@ _DEQUANTISE: dict[Format, Callable[[Tensor], Tensor]] = {
     Format.Q4_K: _q4_k,
     Format.Q5_K: _q5_k,
     Format.Q6_K: _q6_k,
+    Format.MXFP4: _mxfp4,
+    Format.F8: _f8,
+    Format.I4: _i4,
 }

@@ -30,7 +30,7 @@ from strata.models.layers import (
     Sublayer,
     attention,
 )
-from strata.models.weights import Names, Weights, cut
+from strata.models.weights import Names, Weights
 from strata.types import ModelError, ProgressSink
 
 # ------------------------------------------------------------------ config
@@ -161,7 +161,7 @@ def indexer(weights: Weights, config: ArchConfig, number: int) -> IndexerWeights
         k = weights.matrix("index_k", number, shape.dim, config.hidden)
     else:
         joined = weights.matrix("index_qk", number, inner + shape.dim, config.hidden)
-        q, k = cut(joined, 0, inner), cut(joined, inner, shape.dim)
+        q, k = joined.cut(0, inner), joined.cut(inner, shape.dim)
     return IndexerWeights(
         q=q,
         k=k,

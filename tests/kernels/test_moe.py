@@ -91,7 +91,7 @@ def test_equal_logits_take_the_first_experts() -> None:
 
     def alike(count: int) -> QTensor:
         data = torch.zeros(count * w.router.row_bytes, dtype=torch.uint8)
-        return replace(w.router, data=data, rows=count)
+        return replace(w.router, held=data, rows=count)
 
     native, reference = choose(Backend.NATIVE, "cpu", 2), choose(Backend.REFERENCE, "cpu", 2)
     got = Layer(shape, native, x, router=alike(20)).run(list(range(5)))
