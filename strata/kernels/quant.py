@@ -302,9 +302,8 @@ def _q6_k(b: Tensor) -> Tensor:
 
 
 def _mxfp4(b: Tensor) -> Tensor:
-    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    values = torch.cat((values, -values))
-    return torch.ldexp(values[_nibbles(b[:, 1:], 16).long()], b[:, :1].int() - 127)
+    values = torch.tensor([0.0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])  # doubled
+    return torch.ldexp(values[_nibbles(b[:, 1:], 16).long()], b[:, :1].int() - 128)
 
 
 def e4m3(b: Tensor) -> Tensor:

@@ -60,9 +60,16 @@ void block(const RowQ6_K& b, float* out) {
   }
 }
 
-template <class Row>
+void block(const RowF8& b, float* out) {
+  for (int i = 0; i < 128; ++i) out[i] = read_as<float>(b.d) * e4m3_at(b.q + i);
+}
+void block(const RowI4& b, float* out) {
+  const uint32_t head = read_as<uint32_t>(b.head), bits = head & ~255u;
+  nibbles(b.q, nullptr, read_as<float>(&bits), head & 255, 0, false, out);
+}
+
+template <class Row, int weights = sizeof(Row) < 100 ? 32 : 256>
 void blocks(const void* row, int k, float* out) {
-  constexpr int weights = sizeof(Row) < 100 ? 32 : 256;
   const Row* b = static_cast<const Row*>(row);  // all members are bytes: any alignment
   for (int i = 0; i < k / weights; ++i) block(b[i], out + i * weights);
 }
@@ -83,6 +90,8 @@ void dequantise_row(int format, const void* gguf_row, int k, float* out) {
     case Q4_K: blocks<RowQ4_K>(p, k, out); break;
     case Q5_K: blocks<RowQ5_K>(p, k, out); break;
     case Q6_K: blocks<RowQ6_K>(p, k, out); break;
+    case F8: blocks<RowF8, 128>(p, k, out); break;
+    case I4: blocks<RowI4>(p, k, out); break;
     default: break;
   }
 }

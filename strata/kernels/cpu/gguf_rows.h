@@ -14,6 +14,9 @@ struct RowQ5_1 { uint8_t d[2], m[2]; uint8_t bits[4]; uint8_t q[16]; };
 struct RowQ4_K { uint8_t d[2], dmin[2]; uint8_t scales[12]; uint8_t q[128]; };
 struct RowQ5_K { uint8_t d[2], dmin[2]; uint8_t scales[12]; uint8_t bits[32]; uint8_t q[128]; };
 struct RowQ6_K { uint8_t q[128]; uint8_t bits[64]; int8_t scales[16]; uint8_t d[2]; };
+struct RowF8 { uint8_t d[4]; uint8_t q[128]; };
+struct RowI4 { uint8_t head[4]; uint8_t q[16]; };
+static_assert(sizeof(RowF8) == 132 && sizeof(RowI4) == 20);
 static_assert(sizeof(RowQ8_0) == 34 && sizeof(RowQ4_0) == 18 && sizeof(RowQ4_1) == 20);
 static_assert(sizeof(RowQ5_0) == 22 && sizeof(RowQ5_1) == 24 && sizeof(RowQ4_K) == 144);
 static_assert(sizeof(RowQ5_K) == 176 && sizeof(RowQ6_K) == 210);
@@ -41,6 +44,11 @@ inline float half_to_float(uint16_t h) {
 }
 
 inline float half_at(const uint8_t* p) { return half_to_float(read_as<uint16_t>(p)); }
+
+// An E4M3 byte is the middle of an f16 that is 256 times less (NaN counts as 480).
+inline float e4m3_at(const uint8_t* p) {
+  return half_to_float(uint16_t((*p & 0x7f) << 7 | (*p & 0x80) << 8)) * 256.0f;
+}
 
 inline float bf16_at(const uint8_t* p) {
   const uint32_t bits = uint32_t(read_as<uint16_t>(p)) << 16;

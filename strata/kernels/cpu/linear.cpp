@@ -37,6 +37,8 @@ size_t row_bytes(int format, int k) {
     case Q4_K: return n / 256 * 144;
     case Q5_K: return n / 256 * 176;
     case Q6_K: return n / 256 * 210;
+    case F8: return n / 128 * 132;
+    case I4: return n / 32 * 20;
     default: return 0;
   }
 }

@@ -21,7 +21,7 @@
 
 namespace strata {
 
-// GGML type numbers.
+// GGML type numbers; from 1000 on our own.
 enum Format : int {
   F32 = 0,
   F16 = 1,
@@ -34,10 +34,12 @@ enum Format : int {
   Q5_K = 13,
   Q6_K = 14,
   BF16 = 30,
+  F8 = 1000,
+  I4 = 1001,
 };
 
 bool is_supported(int format);
-int block_size(int format);             // weights in a block: 1, 32 or 256; k is a multiple of it
+int block_size(int format);             // weights in a block: 1, 32, 128 or 256; k is a multiple of it
 size_t row_bytes(int format, int k);    // bytes of one row in the GGUF file
 
 // y[n] = W[n, k] x[k] + bias[n]; bias may be null. Owns nothing.

@@ -104,6 +104,14 @@ void pack_block(const Tile& t, const RowQ6_K& b, int r, int, bool) {
     t.units(first + 18, r, q + 32, 8);
   }
 }
+void pack_block(const Tile& t, const RowF8& b, int r, int, bool) {
+  t.four(0, r, b.d);
+  for (int i = 0; i < 128; ++i) t.at[size_t(4 + i) * t.rows + r] = b.q[i];
+}
+void pack_block(const Tile& t, const RowI4& b, int r, int, bool) {
+  t.four(0, r, b.head);
+  t.units(1, r, b.q, 4);
+}
 
 // One tile: `valid` rows from `from`, zeros for the others.
 template <class Row>
@@ -146,6 +154,8 @@ void pack_any(int format, const uint8_t* from, int valid, int k, const KernelTab
     case Q4_K: pack_tile<RowQ4_K>(format, from, valid, k, isa, to); break;
     case Q5_K: pack_tile<RowQ5_K>(format, from, valid, k, isa, to); break;
     case Q6_K: pack_tile<RowQ6_K>(format, from, valid, k, isa, to); break;
+    case F8: pack_tile<RowF8>(format, from, valid, k, isa, to); break;
+    case I4: pack_tile<RowI4>(format, from, valid, k, isa, to); break;
     default: break;
   }
 }

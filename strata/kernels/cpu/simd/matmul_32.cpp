@@ -1,4 +1,4 @@
-// Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
+// Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, I4.
 //
 // Per block, row and output: an exact integer sum i of the 16-bit activations, then
 //   y = fma(i * d_x, d_w, y)    and with minima    y = fma(d_x * sum(x), m, y).
@@ -30,6 +30,11 @@ struct KindQ5_0 {
 struct KindQ5_1 {
   static constexpr int kFormat = Q5_1, kBits = 5, kOffset = -1;
   static constexpr bool kMin = true, kFifth = true;
+};
+
+struct KindI4 {  // its zero is in the header
+  static constexpr int kFormat = I4, kBits = 4, kOffset = 0;
+  static constexpr bool kMin = false, kFifth = false;
 };
 
 constexpr int kUnit = 4 * kRows;
@@ -72,7 +77,8 @@ STRATA_INLINE void quarter(const uint8_t* units, const uint8_t* const (&rows)[MR
 }
 
 template <class Kind>
-STRATA_INLINE I offset(const Act32& x) {
+STRATA_INLINE I offset(const Act32& x, const uint8_t* header) {
+  if constexpr (Kind::kFormat == I4) return i_mul(i_bytes(header), i_all(x.neg8 / 8));
   if constexpr (Kind::kOffset > 0) return i_shift_left<Kind::kOffset>(i_all(x.neg8));
   return i_all(x.neg8);
 }
@@ -84,18 +90,18 @@ STRATA_INLINE void block(const uint8_t* header, const uint8_t* units,
   constexpr bool has_offset = Kind::kOffset >= 0;
   PairDot<Kind::kBits> dot[MR];
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at));
+    const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at), header);
     dot[m].start(has_offset ? &neg : nullptr);
   }
   quarter<Kind, 0, MR>(units, rows, at, dot);
   quarter<Kind, 1, MR>(units, rows, at, dot);
   quarter<Kind, 2, MR>(units, rows, at, dot);
   quarter<Kind, 3, MR>(units, rows, at, dot);
-  const F d = f_half(header);
+  const F d = Kind::kFormat == I4 ? f_upper(header) : f_half(header);
   const F min = Kind::kMin ? f_half(header + kHalves) : d;
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
     const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
-    const I neg = offset<Kind>(x);
+    const I neg = offset<Kind>(x, header);
     const F i = f_from(dot[m].sum(has_offset ? &neg : nullptr));
     acc[0][m] = f_fma(f_mul(i, f_all(x.d)), d, acc[0][m]);
     if (Kind::kMin) acc[0][m] = f_fma(f_all(x.ds), min, acc[0][m]);
@@ -150,6 +156,7 @@ void multiply_32(int format, const Panel& panel) {
     case Q4_0: cover<Kernel32<KindQ4_0>>(panel); break;
     case Q4_1: cover<Kernel32<KindQ4_1>>(panel); break;
     case Q5_0: cover<Kernel32<KindQ5_0>>(panel); break;
+    case I4: cover<Kernel32<KindI4>>(panel); break;
     default: cover<Kernel32<KindQ5_1>>(panel);
   }
 }

@@ -15,6 +15,9 @@
 //                  nothing
 //   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s)
 //
+//   f_upper, i_bytes         upper 24 bits of words as floats, their lowest bytes
+//   f_e4m3                   E4M3 bytes over 256
+//
 // KEEP pins a value into a register: without it the compiler reorders integer sums
 // into trees that spill.
 #pragma once
