@@ -61,9 +61,7 @@ def test_random_bytes(kind: Format) -> None:
     assert np.array_equal(bits(got), bits(want.reshape(5, 512)))
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in FILE_FORMATS if k.block <= 32 and k is not Format.MXFP4]
-)
+@pytest.mark.parametrize("kind", [k for k in FILE_FORMATS if k.block <= 32 and k < 39])
 def test_quantised_values(kind: Format) -> None:
     values = np.random.default_rng(1).standard_normal((3, 96)).astype(np.float32)
     number = gguf.GGMLQuantizationType(int(kind))
@@ -136,7 +134,7 @@ def test_made_rows_are_those_of_the_matrix() -> None:
         part = torch.tensor([2, 0])
         assert torch.equal(m.pick(part).data, q.pick(part).data)
         assert torch.equal(m.cut(1, 2).cut(1, 1).data, q.cut(2, 1).data)
-    assert asked[-1] == [2]
+    assert asked[-1] == [3]  # and no other row is made
 
 
 def test_mistakes_are_named() -> None:
