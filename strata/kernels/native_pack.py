@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from gguf import quants
 from torch import Tensor
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
-from strata.kernels.quant import QTensor
+from strata.kernels.quant import Format, QTensor
 from strata.kernels.residual import PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.types import ForwardPlan, ModelError
@@ -23,6 +25,21 @@ from strata.types import ForwardPlan, ModelError
 _HUGE = 2 << 20
 _CHUNK = 32 << 20
 MAX_HEAD_DIM = 256
+
+
+def _give_grids() -> None:
+    """Hands the grids of the IQ formats to the native kernels: of each coordinate, the number of
+    its magnitude.
+    """
+    for kind in Format:
+        family = getattr(quants, kind.name, None)
+        if family is not None and family.grid_map:
+            family.init_grid()
+            coordinates = np.searchsorted(family.grid_map, family.grid).astype(np.uint8)
+            _cpu.set_grid(int(kind), coordinates.tobytes())
+
+
+_give_grids()
 
 
 class PackedMemory:
@@ -99,7 +116,12 @@ class Packer:
         return f"native {self._isa} 1"
 
     def nbytes(self, q: QTensor) -> int:
-        """Of the packed matrix, a multiple of 64."""
+        """Of the packed matrix, a multiple of 64. ModelError for a format without a product."""
+        if not _cpu.has_product(int(q.format)):
+            raise ModelError(
+                f"the native kernels cannot multiply {q.format.name} weights yet: use a file of "
+                "another type, or --kernels reference"
+            )
         _cpu.use_isa(self._isa)
         return _cpu.packed_bytes(int(q.format), q.rows, q.cols)
 

@@ -1,6 +1,7 @@
 // One row of a GGUF matrix to floats: what an embedding lookup needs.
-#include "linear.h"
+#include "codes.h"
 #include "gguf_rows.h"
+#include "linear.h"
 
 namespace strata {
 
@@ -68,8 +69,39 @@ void block(const RowI4& b, float* out) {
   nibbles(b.q, nullptr, read_as<float>(&bits), head & 255, 0, false, out);
 }
 
-template <class Row, int weights = sizeof(Row) < 100 ? 32 : 256>
-void blocks(const void* row, int k, float* out) {
+// Blocks of 2 `half` weights: low nibbles, then high ones.
+void values(const int8_t* table, const uint8_t* q, int half, float d, float* out) {
+  for (int i = 0; i < half; ++i) {
+    out[i] = d * float(table[q[i] & 15]);
+    out[half + i] = d * float(table[q[i] >> 4]);
+  }
+}
+void block(const RowIQ4_NL& b, float* out) { values(kValuesNL, b.q, 16, half_at(b.d), out); }
+void block(const RowMXFP4& b, float* out) { values(kValuesFP4, b.q, 16, e8m0_half(b.e), out); }
+void block(const RowNVFP4& b, float* out) {
+  for (int j = 0; j < 4; ++j) {
+    values(kValuesFP4, b.q + 8 * j, 8, ue4m3_half(b.scales[j]), out + 16 * j);
+  }
+}
+
+// What is multiplied is exact, so that any order gives the same; only zeros keep signs.
+void code_block(int format, const uint8_t* b, float* out) {
+  Codes c;
+  read_codes(format, b, c);
+  const int8_t* table = code_values(format);
+  const float d = half_to_float(c.d) * code_unit(format);
+  const float dmin = half_to_float(c.dmin) * code_unit_min(format);
+  const bool shifted = codes_shifted(format);
+  for (int i = 0; i < 256; ++i) {
+    const int scale = c.scale[i / 16], value = table[c.code[i]], minimum = c.minimum[i / 16];
+    out[i] = shifted ? d * float(scale * value - minimum)
+                     : d * float(scale) * float(value) - dmin * float(minimum);
+  }
+}
+
+template <class Row>
+void blocks(int format, const void* row, int k, float* out) {
+  const int weights = block_size(format);
   const Row* b = static_cast<const Row*>(row);  // all members are bytes: any alignment
   for (int i = 0; i < k / weights; ++i) block(b[i], out + i * weights);
 }
@@ -82,17 +114,24 @@ void dequantise_row(int format, const void* gguf_row, int k, float* out) {
     case F32: std::memcpy(out, p, size_t(k) * 4); break;
     case F16: for (int i = 0; i < k; ++i) out[i] = half_at(p + 2 * i); break;
     case BF16: for (int i = 0; i < k; ++i) out[i] = bf16_at(p + 2 * i); break;
-    case Q8_0: blocks<RowQ8_0>(p, k, out); break;
-    case Q4_0: blocks<RowQ4_0>(p, k, out); break;
-    case Q4_1: blocks<RowQ4_1>(p, k, out); break;
-    case Q5_0: blocks<RowQ5_0>(p, k, out); break;
-    case Q5_1: blocks<RowQ5_1>(p, k, out); break;
-    case Q4_K: blocks<RowQ4_K>(p, k, out); break;
-    case Q5_K: blocks<RowQ5_K>(p, k, out); break;
-    case Q6_K: blocks<RowQ6_K>(p, k, out); break;
-    case F8: blocks<RowF8, 128>(p, k, out); break;
-    case I4: blocks<RowI4>(p, k, out); break;
-    default: break;
+    case Q8_0: blocks<RowQ8_0>(format, p, k, out); break;
+    case Q4_0: blocks<RowQ4_0>(format, p, k, out); break;
+    case Q4_1: blocks<RowQ4_1>(format, p, k, out); break;
+    case Q5_0: blocks<RowQ5_0>(format, p, k, out); break;
+    case Q5_1: blocks<RowQ5_1>(format, p, k, out); break;
+    case Q4_K: blocks<RowQ4_K>(format, p, k, out); break;
+    case Q5_K: blocks<RowQ5_K>(format, p, k, out); break;
+    case Q6_K: blocks<RowQ6_K>(format, p, k, out); break;
+    case IQ4_NL: blocks<RowIQ4_NL>(format, p, k, out); break;
+    case MXFP4: blocks<RowMXFP4>(format, p, k, out); break;
+    case NVFP4: blocks<RowNVFP4>(format, p, k, out); break;
+    case F8: blocks<RowF8>(format, p, k, out); break;
+    case I4: blocks<RowI4>(format, p, k, out); break;
+    default:
+      if (!code_bits(format)) break;
+      for (int i = 0; i < k / 256; ++i) {
+        code_block(format, p + row_bytes(format, 256) * i, out + 256 * i);
+      }
   }
 }
 

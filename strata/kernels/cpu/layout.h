@@ -10,6 +10,9 @@
 //   Q4_0        groups of 2 blocks:  d, d | 4 units, 4 units    unit u: k = 4 u ... in
 //                                    the low nibbles, 16 + 4 u ... in the high ones
 //   Q5_0        groups of 2 blocks:  d, d | bits, 4 units | bits, 4 units
+//   IQ4_NL, MXFP4                    as Q4_0; d of MXFP4 is bf16
+//   NVFP4       block:               d, d | 4 units of which each 8 of a row are 16 weights,
+//                                    8 in the low nibbles and 8 in the high ones
 //   Q4_1        block:               d, m | 4 units
 //   Q5_1        block:               d, m | bits, 4 units       bit u of byte j of a row
 //                                    is the fifth bit of k = 4 u + j
@@ -22,6 +25,7 @@
 //   Q6_K        block:               d, nothing | each half of 128: 4 x R pairs of scales,
 //                                    8 times a unit of upper bits and one of nibbles,
 //                                    8 more of nibbles
+//   Q2_K, Q3_K, IQ*, TQ*  block:     d, dmin | scales | planes of codes: see CodesLayout
 //   F32, F16, BF16                   k x R values
 //
 // Bytes lie in the order in which a product first reads them: out of order, the
@@ -41,11 +45,66 @@ struct BlockLayout {
   int units;  // units of a group, header included; 0 for unblocked formats
 };
 
+// How the scales of a super-block of codes lie, one for each run of `width` weights; pairs of
+// runs 2 j and 2 j + 1, in the order of j.
+enum Scales {
+  SCALE_ONE,    // all are 1: nothing
+  SCALE_ODD,    // 2 n + 1: R bytes, n of both runs in a low and a high nibble
+  SCALE_BYTE,   // R pairs of signed bytes
+  SCALE_MIN,    // R pairs of bytes: scale, minimum in a low and a high nibble
+  SCALE_TIMES,  // the same with minimum / scale
+};
+
+// Codes of four k of a row in four bytes, as everywhere. Unit u = 0..7 of 32 weights j = 0..7,
+// k = 32 j + 4 u ...:
+//   4 bits   unit 8 (j / 2) + u, in low nibbles for even j
+//   2 bits   unit 8 (j / 4) + u, in bits 2 (j % 4) ...
+//   3 bits   the lower two of them so, the third in bit j of a unit for each u, which the
+//            first eight units of the lower two follow one by one
+// A value is step * code - offset; where step is 0, it is code_values(format)[code], and no
+// less than -offset.
+struct CodesLayout {
+  int bits, width;
+  Scales scales;
+  int step, offset;
+};
+
+constexpr CodesLayout codes_layout(int format) {
+  switch (format) {
+    case TQ1_0:
+    case TQ2_0: return {2, 32, SCALE_ONE, 1, 1};
+    case IQ1_S: return {2, 32, SCALE_TIMES, 8, 0};
+    case Q2_K: return {2, 16, SCALE_MIN, 1, 0};
+    case IQ1_M: return {3, 16, SCALE_ODD, 0, 9};
+    case IQ2_XXS: return {3, 32, SCALE_ODD, 0, 43};
+    case IQ2_XS:
+    case IQ2_S: return {3, 16, SCALE_ODD, 0, 43};
+    case Q3_K: return {3, 16, SCALE_BYTE, 1, 4};
+    case IQ3_XXS: return {4, 32, SCALE_ODD, 0, 62};
+    case IQ3_S: return {4, 32, SCALE_ODD, 2, 15};
+    case IQ4_XS: return {4, 32, SCALE_BYTE, 0, 127};
+    default: return {};
+  }
+}
+
+constexpr bool is_coded(int format) { return codes_layout(format).bits != 0; }
+
+constexpr int scale_units(const CodesLayout& codes) {
+  if (codes.scales == SCALE_ONE) return 0;
+  return 256 / codes.width / (codes.scales == SCALE_ODD ? 8 : 4);
+}
+
 constexpr BlockLayout block_layout(int format) {
+  if (const CodesLayout codes = codes_layout(format); codes.bits) {
+    return {256, 1, 1 + scale_units(codes) + 8 * codes.bits};
+  }
   switch (format) {
     case Q8_0: return {32, 2, 17};
+    case IQ4_NL:
+    case MXFP4:
     case Q4_0: return {32, 2, 9};
     case Q5_0: return {32, 2, 11};
+    case NVFP4:
     case Q4_1: return {32, 1, 5};
     case Q5_1: return {32, 1, 6};
     case Q4_K: return {256, 1, 37};
@@ -73,9 +132,10 @@ struct Act32 {
   int8_t rest[32];
   float d;
   float ds;       // d times the sum of q
-  int32_t neg8;   // -8 times the sum of q: what an offset of 8 adds to an integer product
+  // -8 times the sum of q, of all and of the first 16: what an offset of 8 adds to a product
+  int32_t neg8, neg8_first;
 };
-static_assert(sizeof(Act32) == 76);
+static_assert(sizeof(Act32) == 80);
 
 // The sums of coarse, then those of rest.
 struct Act256 {

@@ -1,6 +1,7 @@
 // Dispatch to the active instruction set, sizes, and the split into tasks.
 #include "linear.h"
 
+#include "gguf_rows.h"
 #include "isa.h"
 #include "kernels.h"
 #include "layout.h"
@@ -19,28 +20,17 @@ const KernelTable& active_table() {
   }
 }
 
-bool is_supported(int format) { return format == F32 || row_bytes(format, 256) != 0; }
+bool is_supported(int format) { return file_block(format).bytes != 0; }
 
-int block_size(int format) { return block_layout(format).block; }
+bool has_product(int format) {
+  return block_size(format) == 1 || block_layout(format).units != 0;
+}
+
+int block_size(int format) { return file_block(format).weights; }
 
 size_t row_bytes(int format, int k) {
-  const size_t n = size_t(k);
-  switch (format) {
-    case F32: return n * 4;
-    case F16:
-    case BF16: return n * 2;
-    case Q8_0: return n / 32 * 34;
-    case Q4_0: return n / 32 * 18;
-    case Q4_1: return n / 32 * 20;
-    case Q5_0: return n / 32 * 22;
-    case Q5_1: return n / 32 * 24;
-    case Q4_K: return n / 256 * 144;
-    case Q5_K: return n / 256 * 176;
-    case Q6_K: return n / 256 * 210;
-    case F8: return n / 128 * 132;
-    case I4: return n / 32 * 20;
-    default: return 0;
-  }
+  const BlockSize block = file_block(format);
+  return block.bytes ? size_t(k) / block.weights * block.bytes : 0;
 }
 
 int tile_rows() { return active_table().tile_rows; }

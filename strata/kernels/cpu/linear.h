@@ -30,16 +30,32 @@ enum Format : int {
   Q5_0 = 6,
   Q5_1 = 7,
   Q8_0 = 8,
+  Q2_K = 10,
+  Q3_K = 11,
   Q4_K = 12,
   Q5_K = 13,
   Q6_K = 14,
+  IQ2_XXS = 16,
+  IQ2_XS = 17,
+  IQ3_XXS = 18,
+  IQ1_S = 19,
+  IQ4_NL = 20,
+  IQ3_S = 21,
+  IQ2_S = 22,
+  IQ4_XS = 23,
+  IQ1_M = 29,
   BF16 = 30,
+  TQ1_0 = 34,
+  TQ2_0 = 35,
+  MXFP4 = 39,
+  NVFP4 = 40,
   F8 = 1000,
   I4 = 1001,
 };
 
-bool is_supported(int format);
-int block_size(int format);             // weights in a block: 1, 32, 128 or 256; k is a multiple of it
+bool is_supported(int format);          // rows can be read
+bool has_product(int format);           // and packed and multiplied
+int block_size(int format);             // weights in a block: 1 to 256; k is a multiple of it
 size_t row_bytes(int format, int k);    // bytes of one row in the GGUF file
 
 // y[n] = W[n, k] x[k] + bias[n]; bias may be null. Owns nothing.

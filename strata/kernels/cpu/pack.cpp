@@ -3,31 +3,13 @@
 #include "kernels.h"
 #include "layout.h"
 #include "gguf_rows.h"
+#include "pack.h"
 
 namespace strata {
 
 const KernelTable& active_table();
 
 namespace {
-
-// The bytes of one block of one tile, written row by row.
-struct Tile {
-  uint8_t* at;  // the group's first unit
-  int rows;
-
-  // Four bytes of row r of unit u.
-  void four(int u, int r, const void* from) const {
-    std::memcpy(at + (size_t(u) * rows + r) * 4, from, 4);
-  }
-  void units(int u, int r, const void* from, int count) const {
-    const uint8_t* p = static_cast<const uint8_t*>(from);
-    for (int i = 0; i < count; ++i) four(u + i, r, p + 4 * i);
-  }
-  // The f16 of row r, in half h of the header.
-  void half(int h, int r, const uint8_t* from) const {
-    std::memcpy(at + (size_t(h) * rows + r) * 2, from, 2);
-  }
-};
 
 // Bit i of the file's word is weight i's; here bit u of byte j is weight 4 u + j's.
 void fifth_bits(const Tile& tile, int u, int r, const uint8_t* from) {
@@ -37,7 +19,19 @@ void fifth_bits(const Tile& tile, int u, int r, const uint8_t* from) {
   tile.four(u, r, bytes);
 }
 
-// `second`: the block's place in its group, 0 or 1.
+// The scale of an MXFP4 block as bf16, of NVFP4 ones as f16, which hold them exactly.
+uint16_t upper_half(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return uint16_t(bits >> 16);
+}
+uint16_t small_half(float x) {  // a multiple of 2^-10 with four bits, below 256
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return x == 0 ? 0 : uint16_t((bits >> 13) - (112 << 10));
+}
+
+// `second`: the block's place in its group, or in the file's block, 0 or 1.
 void pack_block(const Tile& t, const RowQ8_0& b, int r, int second, bool offset) {
   uint8_t q[32];
   for (int i = 0; i < 32; ++i) q[i] = uint8_t(b.q[i]) ^ (offset ? 0x80 : 0);
@@ -47,6 +41,22 @@ void pack_block(const Tile& t, const RowQ8_0& b, int r, int second, bool offset)
 void pack_block(const Tile& t, const RowQ4_0& b, int r, int second, bool) {
   t.half(second, r, b.d);
   t.units(1 + 4 * second, r, b.q, 4);
+}
+void pack_block(const Tile& t, const RowIQ4_NL& b, int r, int second, bool) {
+  t.half(second, r, b.d);
+  t.units(1 + 4 * second, r, b.q, 4);
+}
+void pack_block(const Tile& t, const RowMXFP4& b, int r, int second, bool) {
+  const uint16_t d = upper_half(e8m0_half(b.e));
+  t.half(second, r, &d);
+  t.units(1 + 4 * second, r, b.q, 4);
+}
+void pack_block(const Tile& t, const RowNVFP4& b, int r, int second, bool) {
+  for (int i = 0; i < 2; ++i) {
+    const uint16_t d = small_half(ue4m3_half(b.scales[2 * second + i]));
+    t.half(i, r, &d);
+  }
+  t.units(1, r, b.q + 16 * second, 4);
 }
 void pack_block(const Tile& t, const RowQ5_0& b, int r, int second, bool) {
   t.half(second, r, b.d);
@@ -113,21 +123,37 @@ void pack_block(const Tile& t, const RowI4& b, int r, int, bool) {
   t.units(1, r, b.q, 4);
 }
 
-// One tile: `valid` rows from `from`, zeros for the others.
+// One tile: `valid` rows from `from`, zeros for the others. pack_one(tile, row, b, r) packs block b.
+template <class PackOne>
+void pack_blocks(int format, const uint8_t* from, int valid, int k, int rows, uint8_t* to,
+                 PackOne pack_one) {
+  const BlockLayout layout = block_layout(format);
+  const size_t row_size = row_bytes(format, k);
+  std::memset(to, 0, tile_bytes(format, k, rows));
+  for (int b = 0; b < k / layout.block; ++b) {
+    const Tile tile{to + size_t(b / layout.group) * layout.units * 4 * rows, rows};
+    for (int r = 0; r < valid; ++r) pack_one(tile, from + r * row_size, b, r);
+  }
+}
+
 template <class Row>
 void pack_tile(int format, const uint8_t* from, int valid, int k, const KernelTable& isa,
                uint8_t* to) {
-  const BlockLayout layout = block_layout(format);
-  const int blocks = k / layout.block;
-  std::memset(to, 0, tile_bytes(format, k, isa.tile_rows));
-  for (int b = 0; b < blocks; ++b) {
-    const size_t group = size_t(b / layout.group) * layout.units * 4 * isa.tile_rows;
-    const Tile tile{to + group, isa.tile_rows};
-    for (int r = 0; r < valid; ++r) {
-      const Row* row = reinterpret_cast<const Row*>(from + size_t(r) * blocks * sizeof(Row));
-      pack_block(tile, row[b], r, b % layout.group, isa.offset_q8);
-    }
-  }
+  const int each = block_size(format) / block_layout(format).block;  // 2 where the file's are twice
+  const int group = each * block_layout(format).group;
+  pack_blocks(format, from, valid, k, isa.tile_rows, to,
+              [&](const Tile& tile, const uint8_t* row, int b, int r) {
+                const Row* blocks = reinterpret_cast<const Row*>(row);
+                pack_block(tile, blocks[b / each], r, b % group, isa.offset_q8);
+              });
+}
+
+void pack_coded(int format, const uint8_t* from, int valid, int k, int rows, uint8_t* to) {
+  const size_t bytes = row_bytes(format, 256);
+  pack_blocks(format, from, valid, k, rows, to,
+              [&](const Tile& tile, const uint8_t* row, int b, int r) {
+                pack_codes(format, tile, row + b * bytes, r);
+              });
 }
 
 void pack_plain(int width, const uint8_t* from, int valid, int k, int rows, uint8_t* to) {
@@ -156,7 +182,10 @@ void pack_any(int format, const uint8_t* from, int valid, int k, const KernelTab
     case Q6_K: pack_tile<RowQ6_K>(format, from, valid, k, isa, to); break;
     case F8: pack_tile<RowF8>(format, from, valid, k, isa, to); break;
     case I4: pack_tile<RowI4>(format, from, valid, k, isa, to); break;
-    default: break;
+    case IQ4_NL: pack_tile<RowIQ4_NL>(format, from, valid, k, isa, to); break;
+    case MXFP4: pack_tile<RowMXFP4>(format, from, valid, k, isa, to); break;
+    case NVFP4: pack_tile<RowNVFP4>(format, from, valid, k, isa, to); break;
+    default: pack_coded(format, from, valid, k, isa.tile_rows, to);
   }
 }
 

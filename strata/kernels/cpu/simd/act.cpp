@@ -52,10 +52,12 @@ void quantise_32(const float* x, int blocks, Act32* out) {
   for (int b = 0; b < blocks; ++b, x += 32) {
     const float most = max_abs<32>(x);
     round_all<32>(x, most < kTiny ? 0.0f : kMost / most, out[b].coarse, out[b].rest);
-    const int sum = 256 * sum_of<32>(out[b].coarse) + sum_of<32>(out[b].rest);
+    const int first = 256 * sum_of<16>(out[b].coarse) + sum_of<16>(out[b].rest);
+    const int sum = first + 256 * sum_of<16>(out[b].coarse + 16) + sum_of<16>(out[b].rest + 16);
     out[b].d = most / kMost;
     out[b].ds = out[b].d * static_cast<float>(sum);
     out[b].neg8 = -8 * sum;
+    out[b].neg8_first = -8 * first;
   }
 }
 

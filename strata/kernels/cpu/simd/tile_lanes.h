@@ -1,7 +1,8 @@
 // The lanes of the instruction set being compiled for; each file provides the same
 // names in namespace STRATA_ISA. One lane per output row of a tile.
 //
-//   kRows          lanes; kOffsetQ8: Q8_0 weights are stored plus 128
+//   kRows          lanes; kOffsetQ8: weights of 8 bits are unsigned too: those of Q8_0 are
+//                  stored plus 128
 //   kPatchRows     rows of float activations that the registers take at once;
 //                  kPatch32, kPatch256: of 16-bit ones, in blocks of 32 and of 256;
 //                  kAtOnce: of these, those whose dots with a sub-block are in registers
@@ -13,7 +14,8 @@
 //                  units: start(neg), step(0 .. 7, u, coarse, rest), sum(neg); weights
 //                  unsigned, of so many bits (8: as stored); neg is added once, null for
 //                  nothing
-//   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s)
+//   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s);
+//                  kDotSteps<bits>: more steps than these do not fit the registers
 //
 //   f_upper, i_bytes         upper 24 bits of words as floats, their lowest bytes
 //   f_e4m3                   E4M3 bytes over 256

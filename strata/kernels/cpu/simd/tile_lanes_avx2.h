@@ -2,7 +2,7 @@
 //
 // Products of 4- and 5-bit weights are summed in int16 as long as they fit:
 // |x| <= 127, so a pair of products is at most 2 * 127 * (2^bits - 1), and eight,
-// four or two pairs of 4, 5 or 6 bits stay below 2^15.
+// four, two or one pairs of 4, 5, 6 or 7 bits stay below 2^15.
 #pragma once
 #include <immintrin.h>
 
@@ -64,8 +64,8 @@ STRATA_INLINE I i_bytes(const void* p) {
   const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(p));
   return _mm256_and_si256(words, _mm256_set1_epi32(255));
 }
-STRATA_INLINE I i_mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
 STRATA_INLINE I i_sub(I a, I b) { return _mm256_sub_epi32(a, b); }
+STRATA_INLINE I i_mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
 
 STRATA_INLINE U u_load(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -74,12 +74,20 @@ STRATA_INLINE U u_low(U u) { return _mm256_and_si256(u, _mm256_set1_epi8(15)); }
 STRATA_INLINE U u_high(U u) {
   return _mm256_and_si256(_mm256_srli_epi16(u, 4), _mm256_set1_epi8(15));
 }
-template <int bit>
-STRATA_INLINE U u_fifth(U low, U bits) {
-  const U moved = bit < 4 ? _mm256_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
-                          : _mm256_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
-  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(16)));
+template <int bit, int to>
+STRATA_INLINE U u_bit(U low, U bits) {
+  const U moved = bit < to ? _mm256_slli_epi16(bits, bit < to ? to - bit : 0)
+                           : _mm256_srli_epi16(bits, bit < to ? 0 : bit - to);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(1 << to)));
 }
+template <int pair>
+STRATA_INLINE U u_quarter(U u) {
+  return _mm256_and_si256(_mm256_srli_epi16(u, 2 * pair), _mm256_set1_epi8(3));
+}
+STRATA_INLINE U u_table(const void* sixteen) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(sixteen)));
+}
+STRATA_INLINE U u_look_up(U table, U u) { return _mm256_shuffle_epi8(table, u); }
 template <int pair>
 STRATA_INLINE U u_two(U low, U bits) {
   const U moved = pair < 2 ? _mm256_slli_epi16(bits, pair < 2 ? 4 - 2 * pair : 0)
@@ -92,7 +100,7 @@ STRATA_INLINE X x_all(const void* p) {
   return _mm256_set1_epi32(four);
 }
 
-constexpr int run_of(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
+constexpr int run_of(int bits) { return bits <= 4 ? 8 : 128 >> bits; }
 STRATA_INLINE I pair_sums(I halves) { return _mm256_madd_epi16(halves, _mm256_set1_epi16(1)); }
 
 // The same for both bytes: 256 times the pair sums of high, plus those of low.
@@ -141,6 +149,16 @@ STRATA_INLINE P p_unsigned(const uint8_t* p) {
 STRATA_INLINE P p_signed(const uint8_t* p) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+STRATA_INLINE P p_all(int16_t x) { return _mm256_set1_epi16(x); }
+STRATA_INLINE P p_odd(const uint8_t* p) {
+  const I wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const I pairs = _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi32(wide, 12)),
+                                   _mm256_set1_epi32(0x000f000f));
+  return _mm256_or_si256(_mm256_slli_epi32(pairs, 1), _mm256_set1_epi16(1));
+}
+STRATA_INLINE P p_low(P p) { return _mm256_and_si256(p, _mm256_set1_epi16(15)); }
+STRATA_INLINE P p_high(P p) { return _mm256_srli_epi16(p, 4); }
+STRATA_INLINE P p_mul(P a, P b) { return _mm256_mullo_epi16(a, b); }
 STRATA_INLINE S s_unsigned(const uint8_t* p) {
   const I wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   return _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16));
@@ -155,6 +173,9 @@ STRATA_INLINE I p_dot(I total, P pair, X two) {
   return _mm256_add_epi32(total, _mm256_madd_epi16(pair, two));
 }
 
+template <int bits>
+constexpr int kDotSteps = bits < 7 ? 8 : 2;
+
 template <int bits, int steps>
 struct ScaledDot {
   static constexpr int kRun = run_of(bits) < steps ? run_of(bits) : steps;
@@ -167,6 +188,22 @@ struct ScaledDot {
   }
   STRATA_INLINE void add_to(I& total, S s) const {
     STRATA_UNROLL for (int i = 0; i < steps / kRun; ++i) {
+      total = _mm256_add_epi32(total, _mm256_madd_epi16(half[i], s));
+    }
+    KEEP(total);
+  }
+};
+
+// Signed weights, as in PairDot<8>.
+template <int steps>
+struct ScaledDot<8, steps> {
+  I half[steps];
+  STRATA_INLINE void step(int at, U u, X x) {
+    half[at] = _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u));
+    KEEP(half[at]);
+  }
+  STRATA_INLINE void add_to(I& total, S s) const {
+    STRATA_UNROLL for (int i = 0; i < steps; ++i) {
       total = _mm256_add_epi32(total, _mm256_madd_epi16(half[i], s));
     }
     KEEP(total);

@@ -56,21 +56,31 @@ STRATA_INLINE I i_shift_left(I a) { return _mm512_slli_epi32(a, n); }
 STRATA_INLINE I i_bytes(const void* p) {
   return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(255));
 }
-STRATA_INLINE I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 STRATA_INLINE I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+STRATA_INLINE I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 
 STRATA_INLINE U u_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 STRATA_INLINE U u_low(U u) { return _mm512_and_si512(u, _mm512_set1_epi8(15)); }
 STRATA_INLINE U u_high(U u) {
   return _mm512_and_si512(_mm512_srli_epi16(u, 4), _mm512_set1_epi8(15));
 }
-// low | bit `bit` of the bytes of `bits`, moved to place 4
-template <int bit>
-STRATA_INLINE U u_fifth(U low, U bits) {
-  const U moved = bit < 4 ? _mm512_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
-                          : _mm512_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
-  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(16), 0xf8);  // low | (b & c)
+// low | bit `bit` of the bytes of `bits`, moved to place `to`
+template <int bit, int to>
+STRATA_INLINE U u_bit(U low, U bits) {
+  const U moved = bit < to ? _mm512_slli_epi16(bits, bit < to ? to - bit : 0)
+                           : _mm512_srli_epi16(bits, bit < to ? 0 : bit - to);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(1 << to), 0xf8);  // low | (b & c)
 }
+// bits 2 pair and 2 pair + 1 of the bytes
+template <int pair>
+STRATA_INLINE U u_quarter(U u) {
+  return _mm512_and_si512(_mm512_srli_epi16(u, 2 * pair), _mm512_set1_epi8(3));
+}
+STRATA_INLINE U u_table(const void* sixteen) {
+  const __m128i x = _mm_loadu_si128(static_cast<const __m128i*>(sixteen));
+  return _mm512_maskz_broadcast_i32x4(0xffff, x);  // plain: a false alarm of GCC 12
+}
+STRATA_INLINE U u_look_up(U table, U u) { return _mm512_shuffle_epi8(table, u); }
 // low | bits 2 pair and 2 pair + 1 of the bytes of `bits`, moved to places 4 and 5
 template <int pair>
 STRATA_INLINE U u_two(U low, U bits) {
@@ -109,6 +119,16 @@ STRATA_INLINE P p_unsigned(const uint8_t* p) {
 STRATA_INLINE P p_signed(const uint8_t* p) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+STRATA_INLINE P p_all(int16_t x) { return _mm512_set1_epi16(x); }
+STRATA_INLINE P p_odd(const uint8_t* p) {
+  const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i pairs = _mm512_ternarylogic_epi32(wide, _mm512_slli_epi32(wide, 12),
+                                                  _mm512_set1_epi32(0x000f000f), 0xa8);
+  return _mm512_or_si512(_mm512_slli_epi32(pairs, 1), _mm512_set1_epi16(1));
+}
+STRATA_INLINE P p_low(P p) { return _mm512_and_si512(p, _mm512_set1_epi16(15)); }
+STRATA_INLINE P p_high(P p) { return _mm512_srli_epi16(p, 4); }
+STRATA_INLINE P p_mul(P a, P b) { return _mm512_mullo_epi16(a, b); }
 STRATA_INLINE S s_unsigned(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -120,6 +140,9 @@ STRATA_INLINE I p_dot(I total, P pair, X two) {
   asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(total) : "v"(pair), "m"(*two));
   return total;
 }
+
+template <int bits>
+constexpr int kDotSteps = 8;
 
 template <int bits, int steps>
 struct ScaledDot {

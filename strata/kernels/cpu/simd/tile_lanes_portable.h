@@ -78,16 +78,27 @@ STRATA_INLINE I i_bytes(const void* p) {
   EACH i.v[r] = static_cast<const uint8_t*>(p)[4 * r];
   return i;
 }
-STRATA_INLINE I i_mul(I a, I b) { EACH a.v[r] *= b.v[r]; return a; }
 STRATA_INLINE I i_sub(I a, I b) { EACH a.v[r] -= b.v[r]; return a; }
+STRATA_INLINE I i_mul(I a, const I& b) { EACH a.v[r] *= b.v[r]; return a; }
 
 STRATA_INLINE U u_load(const uint8_t* p) { U u; std::memcpy(&u, p, sizeof u); return u; }
 STRATA_INLINE U u_low(U u) { for (uint8_t& b : u.v) b &= 15; return u; }
 STRATA_INLINE U u_high(U u) { for (uint8_t& b : u.v) b >>= 4; return u; }
-template <int bit>
-STRATA_INLINE U u_fifth(U low, U bits) {
-  for (int i = 0; i < 32; ++i) low.v[i] |= (bits.v[i] >> bit & 1) << 4;
+template <int bit, int to>
+STRATA_INLINE U u_bit(U low, U bits) {
+  for (int i = 0; i < 32; ++i) low.v[i] |= (bits.v[i] >> bit & 1) << to;
   return low;
+}
+template <int pair>
+STRATA_INLINE U u_quarter(U u) { for (uint8_t& b : u.v) b = b >> 2 * pair & 3; return u; }
+STRATA_INLINE U u_table(const void* sixteen) {
+  U u;
+  for (int i = 0; i < 32; i += 16) std::memcpy(u.v + i, sixteen, 16);
+  return u;
+}
+STRATA_INLINE U u_look_up(const U& table, U u) {
+  for (uint8_t& b : u.v) b = table.v[b & 15];
+  return u;
 }
 template <int pair>
 STRATA_INLINE U u_two(U low, U bits) {
@@ -132,6 +143,18 @@ STRATA_INLINE P p_signed(const uint8_t* p) {
   for (int i = 0; i < 16; ++i) w.v[i] = int8_t(p[i]);
   return w;
 }
+STRATA_INLINE P p_all(int16_t x) { P p; for (int16_t& v : p.v) v = x; return p; }
+STRATA_INLINE P p_odd(const uint8_t* p) {
+  P w;
+  for (int i = 0; i < 16; ++i) w.v[i] = 2 * (p[i / 2] >> i % 2 * 4 & 15) + 1;
+  return w;
+}
+STRATA_INLINE P p_low(P p) { for (int16_t& v : p.v) v &= 15; return p; }
+STRATA_INLINE P p_high(P p) { for (int16_t& v : p.v) v >>= 4; return p; }
+STRATA_INLINE P p_mul(P a, const P& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] *= b.v[i];
+  return a;
+}
 STRATA_INLINE S s_unsigned(const uint8_t* p) { S s; EACH s.v[r] = p[r]; return s; }
 template <int which>
 STRATA_INLINE S s_of(const P& pair) { S s; EACH s.v[r] = pair.v[2 * r + which]; return s; }
@@ -142,12 +165,15 @@ STRATA_INLINE I p_dot(I total, const P& pair, const X& two) {
   return total;
 }
 
+template <int bits>
+constexpr int kDotSteps = 8;
+
 template <int bits, int steps>
 struct ScaledDot {
   I part;
   STRATA_INLINE void step(int at, const U& u, const X& x) {
     if (at == 0) part = i_zero();
-    add_products<false>(part, u, x);
+    add_products<bits == 8>(part, u, x);
   }
   STRATA_INLINE void add_to(I& total, const S& s) const { EACH total.v[r] += part.v[r] * s.v[r]; }
 };
