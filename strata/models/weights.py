@@ -1,9 +1,9 @@
 """Weights: the tensors of a file under the names the model files use.
 
-A family's name table maps its own short names to GGUF and Hugging Face ones.
-Nothing is copied: matrices are views of the mapped file, or made of it when they are used. Every tensor that is
-taken is noted, so that `finish` can tell of tensors nobody asked for: those
-would change the arithmetic if the model were complete.
+A family's name table maps its own short names to GGUF and Hugging Face ones. Nothing is copied:
+matrices are views of the mapped file, or made of it when they are used. Every tensor that is taken
+is noted, so that `finish` can tell of tensors nobody asked for: those would change the arithmetic
+if the model were complete.
 """
 
 from __future__ import annotations
