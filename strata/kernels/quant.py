@@ -27,7 +27,8 @@ I4                           32      5               d (q - z)
 
 F8 and I4 are in no file: checkpoints become them while they load (strata.models.quantised). A
 block of F8 is a float32 d and 128 bytes. A block of I4 is a word, of d as float32 the upper 24
-bits, which hold any f16 or bf16, and z in the lowest 8, and nibbles as those of Q4_0.
+bits, which hold any f16 or bf16, and z in the lowest 8, and nibbles as those of Q4_0. E4M3 is
+that of tables, which are read by the row and not multiplied.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Format(IntEnum):
     NVFP4 = 40
     F8 = 1000
     I4 = 1001
+    E4M3 = 1002
 
     @property
     def block(self) -> int:
@@ -91,7 +93,7 @@ class Format(IntEnum):
 # The Formats that files have.
 FILE_FORMATS = tuple(kind for kind in Format if kind < Format.F8)
 _BLOCKS = {kind: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)] for kind in FILE_FORMATS}
-_BLOCKS |= {Format.F8: (128, 132), Format.I4: (32, 20)}
+_BLOCKS |= {Format.F8: (128, 132), Format.I4: (32, 20), Format.E4M3: (1, 1)}
 _PLAIN = {
     Format.F32: torch.float32,
     Format.F16: torch.float16,
@@ -203,7 +205,7 @@ def _i4(b: Tensor) -> Tensor:
     return d * (torch.cat((pairs & 15, pairs >> 4), dim=1).int() - z).float()
 
 
-_OWN = {Format.F8: _f8, Format.I4: _i4}
+_OWN = {Format.F8: _f8, Format.I4: _i4, Format.E4M3: e4m3}
 
 
 def dequantise(q: QTensor) -> Tensor:

@@ -59,6 +59,8 @@ def joined(file: ModelFile) -> ModelFile:
         if name not in left:
             continue  # a part of another
         base = name.removesuffix("_packed").removesuffix("_blocks")
+        if entry.format == E4M3 and ".ngram_embedding." in name:
+            continue  # read by the row, where it lies; its scale is the family's affair
         if entry.format == E4M3:
             made[name] = _fp8(left, entry, _block(config))
         elif base != name and entry.format == U8:

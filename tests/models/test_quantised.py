@@ -354,6 +354,32 @@ def test_logits(
     assert float((p.exp() * (p - q)).sum(-1).mean()) < 1e-5
 
 
+@pytest.mark.parametrize("rows", [None, 1 << 20])
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_a_table_of_fp8(
+    backend: str, rows: int | None, tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    """Flash-Next's n-grams: shards of bytes with one scale, read where they lie or by the row."""
+    families.make(families.CASES["flash"], tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    whole, scale = dict(tensors), torch.tensor([0.0031], dtype=BF16)
+    shards = [name for name in tensors if "ngram_embedding.shard_" in name]
+    assert len(shards) == 4
+    for name in shards:
+        whole[name] = (tensors[name] / scale.float()).to(torch.float8_e4m3fn)
+        tensors[name] = whole[name].float() * scale.float()
+    whole[shards[0].split("shard_")[0] + "weight_scale"] = scale
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    plain = load(tmp_path, backend).logits(families.tokens(0), 50)
+    save_file(whole, tmp_path / "model.safetensors")
+    got = load(tmp_path, backend, rows=rows).logits(families.tokens(0), 50)
+    assert torch.equal(got, plain)
+    del whole[shards[0].split("shard_")[0] + "weight_scale"]
+    save_file(whole, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match="n-gram table of layer 1 does not fit its scale"):
+        load(tmp_path, backend)
+
+
 def test_a_bias_of_zeros_is_nothing(tmp_path: Path) -> None:
     checkpoint("Llama", "gptq", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -125,6 +125,7 @@ void dequantise_row(int format, const void* gguf_row, int k, float* out) {
     case IQ4_NL: blocks<RowIQ4_NL>(format, p, k, out); break;
     case MXFP4: blocks<RowMXFP4>(format, p, k, out); break;
     case NVFP4: blocks<RowNVFP4>(format, p, k, out); break;
+    case E4M3: for (int i = 0; i < k; ++i) out[i] = e4m3_at(p + i); break;
     case F8: blocks<RowF8>(format, p, k, out); break;
     case I4: blocks<RowI4>(format, p, k, out); break;
     default:

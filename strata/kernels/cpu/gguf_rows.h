@@ -76,6 +76,7 @@ constexpr BlockSize file_block(int format) {
     case IQ4_XS: return {256, sizeof(RowIQ4_XS)};
     case F8: return {128, sizeof(RowF8)};
     case I4: return {32, sizeof(RowI4)};
+    case E4M3: return {1, 1};
     default: return {0, 0};
   }
 }

@@ -23,7 +23,7 @@ const KernelTable& active_table() {
 bool is_supported(int format) { return file_block(format).bytes != 0; }
 
 bool has_product(int format) {
-  return block_size(format) == 1 || block_layout(format).units != 0;
+  return (block_size(format) == 1 && format != E4M3) || block_layout(format).units != 0;
 }
 
 int block_size(int format) { return file_block(format).weights; }

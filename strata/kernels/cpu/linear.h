@@ -51,6 +51,7 @@ enum Format : int {
   NVFP4 = 40,
   F8 = 1000,
   I4 = 1001,
+  E4M3 = 1002,  // without a scale; of tables
 };
 
 bool is_supported(int format);          // rows can be read
