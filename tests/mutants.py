@@ -14,6 +14,7 @@ from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
 from mutants_policies import POLICIES
+from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
 from mutants_states import STATES
 
@@ -497,6 +498,6 @@ CACHE = [
 
 MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
-    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *POLICIES, *EXPERTS]
+    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *POLICIES, *EXPERTS, *QUANTISED]
     for bug in bugs
 ]

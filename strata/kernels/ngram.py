@@ -48,8 +48,9 @@ class NgramWeights:
     Head i of the hash (heads_per_ngram for 2 tokens, as many for 3, ...) has the prime
     `sizes[i]` and begins at row `offsets[i]`; its hash is the XOR of token j back times
     multipliers[j], modulo its prime. A token that is missing, or lies behind an `eos`, counts as
-    `eos`. Rows of the table are multiplied by `scale`. key [width, embed]; value [hidden, embed]; the norms float32 [width]; conv float32
-    [width, kernel], the newest token last, `dilation` tokens between its taps.
+    `eos`. Rows of the table are multiplied by `scale`. key [width, embed]; value [hidden, embed];
+    the norms float32 [width]; conv float32 [width, kernel], the newest token last, `dilation`
+    tokens between its taps.
     """
 
     table: Sequence[QTensor]
