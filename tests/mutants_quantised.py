@@ -1,7 +1,5 @@
 """Injected bugs of quantised folders, in the form of `ENGINE`."""
 
-# ruff: noqa: E501  (pieces of source are quoted as they stand)
-
 from __future__ import annotations
 
 from mutants_engine import Bug
