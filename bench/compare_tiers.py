@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from compare_llama import HERE, Side, peer_python
+from sides import HERE, Side, peer_python
 
 from strata.cli.machine import usable_cores
 from strata.config import cache_folder, environment

@@ -28,8 +28,9 @@ def start(model: str, threads: int, rows: int, context: int, mapped: bool) -> An
     if mapped:
         params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_MMAP
         params.no_extra_bufts = True
-        params.cache_ram_mib = 0
         params.warmup = False
+    params.cache_ram_mib = 0  # no second copy of what slots hold
+    params.checkpoint_min_step = 0  # of states too at the end of a prompt, for `deep`
     params.model.path = model
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads
@@ -45,9 +46,12 @@ class Side:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._prefix: list[int] = []
 
-    def _timings(self, prompts: list[list[int]], length: int) -> list[dict[str, float]]:
-        """llama.cpp's timings of greedy answers to cold prompts, all sent at once."""
+    def _timings(
+        self, prompts: list[list[int]], length: int, **what: Any
+    ) -> list[dict[str, float]]:
+        """llama.cpp's timings of greedy answers, all sent at once; `what` goes to the request."""
         body = {
             "prompt": prompts if len(prompts) > 1 else prompts[0],
             "n_predict": length,
@@ -59,7 +63,7 @@ class Side:
         }
         request = urllib.request.Request(
             f"{self.url}/completion",
-            json.dumps(body).encode(),
+            json.dumps(body | what).encode(),
             {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=3600) as answer:
@@ -68,17 +72,38 @@ class Side:
 
     def prompt(self, tokens: list[int]) -> float:
         """Tokens a second of reading a cold prompt."""
-        (timings,) = self._timings([tokens], 1)
+        return self._reading(tokens, self._timings([tokens], 1)[0])
+
+    def decode(self, prompts: list[list[int]], length: int) -> float:
+        """Total tokens a second of decoding `len(prompts)` rows side by side."""
+        return self._decoding(self._timings(prompts, length), length)
+
+    def fill(self, tokens: list[int], rows: int) -> float:
+        """Tokens a second of reading a cold prompt, which a slot keeps: the prefix of `deep`."""
+        del rows  # that many slots get it when they are asked for
+        self._prefix = tokens
+        return self.prompt(tokens)
+
+    def deep(self, prompts: list[list[int]], length: int) -> float:
+        """As `decode`, each row behind the prefix, with keys of its own.
+
+        Asked for several answers to one prompt, llama.cpp copies keys and states from the slot
+        that has it to the streams of the others, then decodes them side by side. They draw from 16
+        tokens, lest all rows say the same and take the same experts.
+        """
+        what = {"n_cmpl": len(prompts), "cache_prompt": True, "temperature": 1.0, "top_k": 16}
+        timings = self._timings([self._prefix + prompts[0]], length, **what)
+        if any(one["prompt_n"] > len(prompts[0]) + 8 for one in timings):
+            raise SystemExit(f"llama.cpp read a prefix again that it had: {timings}")
+        return self._decoding(timings, length)
+
+    def _reading(self, tokens: list[int], timings: dict[str, float]) -> float:
         if timings["prompt_n"] != len(tokens):
             raise SystemExit(f"llama.cpp read {timings['prompt_n']} of {len(tokens)} tokens")
         return timings["prompt_per_second"]
 
-    def decode(self, prompts: list[list[int]], length: int) -> float:
-        """Total tokens a second of decoding `len(prompts)` rows side by side.
-
-        A row's clock starts when its first token is there, so that one is not counted.
-        """
-        timings = self._timings(prompts, length)
+    def _decoding(self, timings: list[dict[str, float]], length: int) -> float:
+        """A row's clock starts when its first token is there, so that one is not counted."""
         if any(one["predicted_n"] != length for one in timings):
             raise SystemExit("llama.cpp stopped a row early")
         return (length - 1) * len(timings) / max(t["predicted_ms"] for t in timings) * 1000

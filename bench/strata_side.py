@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from own_keys import OwnKeys
+
 import strata
 from strata.cli import assemble
 from strata.engine.outlet import QueueOutlet
@@ -37,21 +39,23 @@ class Side:
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
+        self._prefix: list[int] = []
 
-    def _run(self, prompts: list[list[int]], length: int) -> list[Usage]:
-        """Usage of greedy answers to cold prompts, all submitted at once."""
-        outlets = []
-        for tokens in prompts:
-            outlet = QueueOutlet()
-            request = Request(
-                id=f"bench-{next(_number)}",
-                tokens=tuple(tokens),
-                max_tokens=length,
-                sampling=Sampling(temperature=0.0),
-                cached=False,
-            )
-            self.engine.submit(request, outlet)
-            outlets.append(outlet)
+    def _run(self, prompts: list[list[int]], length: int, **what: Any) -> list[Usage]:
+        """Usage of greedy answers, all submitted between two steps; `what` is for each request.
+        Row i has a namespace of its own.
+        """
+        outlets = [QueueOutlet() for _ in prompts]
+        with self.engine._bell:  # as the peer gets them: together
+            for row, (tokens, outlet) in enumerate(zip(prompts, outlets, strict=True)):
+                request = Request(
+                    id=f"bench-{next(_number)}",
+                    tokens=tuple(tokens),
+                    max_tokens=length,
+                    sampling=Sampling(temperature=0.0),
+                    **({"cached": False, "namespace": str(row)} | what),
+                )
+                self.engine.submit(request, outlet)
         return [_usage(outlet, length) for outlet in outlets]
 
     def prompt(self, tokens: list[int]) -> float:
@@ -62,6 +66,28 @@ class Side:
     def decode(self, prompts: list[list[int]], length: int) -> float:
         """Total tokens a second of decoding `len(prompts)` rows side by side."""
         usages = self._run(prompts, length)
+        return (length - 1) * len(prompts) / max(usage.decode_s for usage in usages)
+
+    def fill(self, tokens: list[int], rows: int) -> float:
+        """Tokens a second of reading a cold prompt, which is then the prefix of `rows` rows, the
+        keys of each in memory of its own.
+        """
+        self.engine.clear_cache().result()
+        self._prefix = tokens
+        own = OwnKeys(self.engine.core.runner, len(tokens))
+        kept = {"cached": True, "anchors": (len(tokens),)}
+        with own.reading():
+            (usage,) = self._run([tokens], 1, **kept)
+        with own.copying():
+            for row in range(1, rows):
+                self._run([tokens], 1, **kept, namespace=str(row))
+        return len(tokens) / usage.prefill_s
+
+    def deep(self, prompts: list[list[int]], length: int) -> float:
+        """As `decode`, each row behind the prefix."""
+        usages = self._run([self._prefix + tokens for tokens in prompts], length, cached=True)
+        if any(usage.cached_tokens != len(self._prefix) for usage in usages):
+            raise SystemExit(f"the prefix was not in the cache: {usages}")
         return (length - 1) * len(prompts) / max(usage.decode_s for usage in usages)
 
     def wall(self, prompts: list[list[int]], length: int) -> float:
@@ -77,7 +103,7 @@ def _usage(outlet: QueueOutlet, length: int) -> Usage:
         if isinstance(event, FailedEvent):
             raise SystemExit(f"Strata failed: {event.message}")
         if isinstance(event, DoneEvent):
-            if event.usage.completion_tokens != length or event.usage.cached_tokens:
+            if event.usage.completion_tokens != length:
                 raise SystemExit(f"not what was asked for: {event.usage}")
             return event.usage
 

@@ -93,25 +93,33 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Counters of the engine at one moment. Totals since start unless said."""
+class CacheFigures:
+    """The prefix cache at one moment; from `lookups` on, totals since start."""
 
-    ready: bool = False
-    running: int = 0
-    queued: int = 0
-    parked: int = 0
     block: int = 0  # tokens in a page
     pages_total: int = 0
     pages_free: int = 0
-    pages_cached: int = 0
+    pages_cached: int = 0  # whether a running row uses them or not
     page_bytes: int = 0
     states_total: int = 0
     states_free: int = 0
-    states_cached: int = 0
+    states_cached: int = 0  # checkpoints
     state_bytes: int = 0
-    lookups: int = 0
-    hits: int = 0
+    running: int = 0
+    parked: int = 0
+    lookups: int = 0  # by rows that may share
+    hits: int = 0  # of them, those that resumed beyond their first token
     hit_tokens: int = 0
+    evicted_pages: int = 0
+    evicted_states: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(CacheFigures):
+    """The engine and its cache at one moment. Totals since start unless said."""
+
+    ready: bool = False
+    queued: int = 0
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -121,7 +129,5 @@ class Snapshot:
     decode_s: float = 0.0
     requests: dict[str, int] = field(default_factory=dict)  # by Finish value
     preemptions: int = 0
-    evicted_pages: int = 0
-    evicted_states: int = 0
     experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store
     rows: RowFigures | None = None  # None where no table is read by the row

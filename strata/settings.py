@@ -38,7 +38,7 @@ class Config:
     model: str = _setting(
         "",
         "GGUF file (any part of a split one), Hugging Face folder, or hub name"
-        " (owner/name, owner/name:file)",
+        " (owner/name, owner/name:part)",
         shown="SmolLM2-135M-Instruct",
     )
     host: str = _setting("127.0.0.1", "address to listen on")
@@ -86,7 +86,9 @@ class Config:
         "auto", "native code, or the plain torch reference", choices=("auto", "native", "reference")
     )
     isa: str = _setting(
-        "auto", "instruction set of the native code", choices=("auto", "avx512", "avx2", "portable")
+        "auto",
+        "instruction set of the native code",
+        choices=("auto", "avx512", "avx2", "neon", "portable"),
     )
     expert_ram: str = _setting(
         "auto",
@@ -96,7 +98,7 @@ class Config:
     )
     expert_cache: str = _setting(
         "auto",
-        "fast memory for routed experts; on a CPU, which has none, RAM that stands for it in tests",
+        "device memory for routed experts; without a device, RAM in its place, for tests alone",
         unit="2GiB, 500MB, 25% or auto",
         shown="auto: none on a CPU",
     )
@@ -120,7 +122,7 @@ class Config:
         unit="path",
     )
     expert_records: str = _setting(
-        "", "folder of the record files", unit="path", shown="records beside fetched models"
+        "", "folder of the record files", unit="path", shown="~/.cache/strata/records"
     )
     expert_trace: str = _setting(
         "", "file to record routing to, for `strata trace replay`", unit="path"

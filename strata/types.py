@@ -7,9 +7,9 @@ to change something owns a type of its own (a `Sequence` in the engine, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -267,11 +267,8 @@ class RequestError(StrataError):
         self.retry_after = retry_after
 
 
-class ProgressSink(Protocol):
-    """Told how far a long step has come; `total` None when unknown."""
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Take note that `done` of `total` are through."""
+# Told of a long step: what it is, how much is done, and of how much; None when unknown.
+ProgressSink = Callable[[str, int, int | None], None]
 
 
 def silent(what: str, done: int, total: int | None) -> None:

@@ -1,14 +1,17 @@
-"""Fixtures of the whole suite."""
+"""Fixtures of the whole suite, and `sim` importable from all of it."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from strata import config
 from strata.files import fetch
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -196,7 +196,7 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         [
             (
                 "a resumed row uses the page numbers of its former life",
-                "        self._table_len = 0\n\n    def let_go",
+                '        self._table = array("i")\n\n    def let_go',
                 "\n    def let_go",
             ),
             (

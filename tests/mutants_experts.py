@@ -159,7 +159,7 @@ EXPERTS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("a guess is not pinned", "            into.pin([slot])\n", ""),
             (
                 "a guess is never given up",
-                "            guess.into.unpin([guess.slot])\n",
+                "            into.unpin([slot])\n",
                 "            pass\n",
             ),
             (

@@ -18,7 +18,7 @@ POLICIES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
-        "strata.experts.policies.ranked",
+        "strata.experts.policy",
         _POLICY,
         [
             ("the clock stands still", "self.step += place <= self.place", "self.step += 0"),
@@ -27,7 +27,7 @@ POLICIES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
-        "strata.experts.policies.recency",
+        "strata.experts.policies.counting",
         _POLICY,
         [
             ("time stands still", "self.time += 1", "self.time += 0"),
@@ -36,7 +36,7 @@ POLICIES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ],
     ),
     (
-        "strata.experts.policies.frequency",
+        "strata.experts.policies.counting",
         _POLICY,
         [
             ("nothing ages", "self.weight *= 2.0 ** ((step - self.step) / _HALF_LIFE)", "pass"),

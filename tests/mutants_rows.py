@@ -36,8 +36,7 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("places are not put in order", "order = np.argsort(at)", "order = np.arange(len(at))"),
             ("a row ends in the block where it begins", "(at + row_bytes - 1) // ALIGN", "at // ALIGN"),
             ("neighbours come one by one", "apart[1:] = first[1:] - last[:-1] > _NEAR", "apart[1:] = True"),
-            ("a short read is taken for whole", "if got >= least:", "if got:"),
-            ("a failed read is not tried again", "_TRIES = 3", "_TRIES = 1"),
+            ("a short read is taken for whole", "block * ALIGN, least)", "block * ALIGN, 1)"),
             ("others may still write after a failure", "        wait(jobs)\n", ""),
         ],
     ),
@@ -53,6 +52,42 @@ ROWS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/kernels/test_ngram.py",),
         [
             ("the source is not asked", "if w.source is not None:", "if False:"),
+        ],
+    ),
+    (
+        "strata.kernels.quant",
+        ("tests/kernels/test_quant.py",),
+        [
+            ("a type has another's number", "    IQ2_S = 22\n    IQ4_XS = 23\n", "    IQ2_S = 23\n    IQ4_XS = 22\n"),
+            ("a dequantised matrix is the file", "copy=True", "copy=False"),
+            ("an unsupported type is a number", ".get(number, str(number))", ".get(-1, str(number))"),
+        ],
+    ),
+    (
+        "strata.kernels.native_pack",
+        ("tests/kernels/test_quant.py",),
+        [
+            ("a grid's coordinates are not in order", "np.searchsorted(family.grid_map, family.grid)", "len(family.grid_map) - 1 - np.searchsorted(family.grid_map, family.grid)"),
+        ],
+    ),
+    (
+        "strata.synth.blocks",
+        ("tests/synth/test_blocks.py",),
+        [
+            ("a scale lies in another's place", "Type.Q3_K: 108", "Type.Q3_K: 0"),
+            ("minima are not tied to scales", "(data[..., :16] & 15) * 17", "data[..., :16]"),
+            ("a ternary weight may be 2", "        data &= ~((data << 1) & data & 0xAA)\n", "        pass\n"),
+            ("all blocks have one sign", "np.where(data[..., -1] & 1, 1, -1)", "1"),
+            ("scales in bytes are rounded down", "(below[..., None] + above)", "(below[..., None] + 0 * above)"),
+            ("nibbles of a scale change places", "(0, 0, 1, 1)", "(1, 1, 0, 0)"),
+        ],
+    ),
+    (
+        "strata.synth.gguf_file",
+        ("tests/synth/test_files.py",),
+        [
+            ("a mixture's third layers are others", "% 3 == 2", "% 3 == 1"),
+            ("a mixture's output is coarse", 'if name == "output.weight":', 'if name == "output":'),
         ],
     ),
 ]  # fmt: skip

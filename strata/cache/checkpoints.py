@@ -8,6 +8,8 @@ attached only after the runner said it was written, and never changes afterwards
 best effort: without a slot worth taking it is left out, and nobody waits for it in vain.
 """
 
+# ruff: noqa: D102  (what the verdicts mean: `States`)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -15,12 +17,12 @@ from collections.abc import Callable, Iterable
 from strata.cache.lease import Holder, Lease, StateHold
 from strata.cache.placing import CAPTURES, pays, rolling_place, wanted
 from strata.cache.policy import Ranking, value
-from strata.cache.states import Admission, Resume
+from strata.cache.states import Admission, Resume, States
 from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
 
 
-class Checkpoints:
+class Checkpoints(States):
     """`total` slots of `size` bytes, for live states and copies of them on nodes.
 
     `stripped` is told of each node that has lost its checkpoint to another use of the slot.
@@ -48,14 +50,9 @@ class Checkpoints:
         """Checkpoints on nodes."""
         return len(self.kept)
 
-    def free_slots(self) -> list[int]:
-        """The free slot numbers; for checks."""
-        return list(self._free)
-
     # ------------------------------------------------------------ where to resume
 
     def resume(self, match: Match) -> Resume:
-        """See `States`."""
         node = deepest_checkpoint(match.node, match.rest)
         if node is None:
             return Resume()
@@ -63,18 +60,16 @@ class Checkpoints:
         return Resume(node.end, source, node.rows if source else 0, node)
 
     def rows_alone(self) -> bool:
-        """See `States`."""
         return False
 
     def promise(self, owner: Lease, match: Match, resume: Resume) -> int | None:
-        """See `States`: the owner is asked to capture where the common part ends."""
+        # The owner is asked to capture where the common part ends.
         place = self.ask(owner, match, resume)
         if place is not None and owner.hold is not None:
             owner.hold.wanted[place] += 1
         return place
 
     def ask(self, owner: Lease, match: Match, resume: Resume) -> int | None:
-        """See `States`."""
         hold, wish = owner.hold, match.pending_len
         assert hold is not None
         ahead = [p for p in hold.wanted if hold.planned_len < p <= wish]
@@ -87,13 +82,11 @@ class Checkpoints:
         return deepest
 
     def wanted(self, holder: Holder, match: Match, resume: Resume) -> list[int]:
-        """See `States`."""
         return wanted(holder, match, resume, self._block)
 
     # ------------------------------------------------------------ slots
 
     def admit(self, resume: Resume, wanted: Iterable[int]) -> Admission | None:
-        """See `States`."""
         node = resume.state
         if node is None:
             live = self._take_live()
@@ -177,7 +170,6 @@ class Checkpoints:
     # ------------------------------------------------------------ captures
 
     def captures(self, lease: Lease, row: int, start: int, count: int) -> tuple[Capture, ...]:
-        """See `PrefixCache.captures`."""
         hold = lease.hold
         assert hold is not None
         self._return_reserved(hold)
@@ -204,7 +196,6 @@ class Checkpoints:
         hold.reserved += (Capture(row, place - start, place, hold.tail),)
 
     def written(self, lease: Lease, captured: Iterable[Capture]) -> list[tuple[int, int]]:
-        """See `States`."""
         hold, done = lease.hold, list(captured)
         assert hold is not None
         assert all(capture in hold.reserved for capture in done), "captured what was not reserved"
@@ -230,7 +221,6 @@ class Checkpoints:
     # ------------------------------------------------------------ nodes
 
     def parting(self, lease: Lease) -> list[tuple[int, int | None]]:
-        """See `States`."""
         hold = lease.hold
         assert hold is not None
         self._return_reserved(hold)
@@ -243,7 +233,6 @@ class Checkpoints:
         return left
 
     def attach(self, node: Node | None, slot: int | None) -> None:
-        """See `States`."""
         assert slot is not None
         if node is None or node.checkpoint is not None:
             self._free.append(slot)
@@ -252,7 +241,6 @@ class Checkpoints:
             self.kept.set(node, self._value(node))
 
     def abandon(self, lease: Lease) -> None:
-        """See `States`."""
         hold, lease.hold = lease.hold, None
         if hold is None:
             return
@@ -264,12 +252,10 @@ class Checkpoints:
             self._free.append(hold.tail)
 
     def touch(self, node: Node) -> None:
-        """See `States`."""
         if node.checkpoint is not None:
             node.checkpoint.age = self.clock
 
     def clear(self) -> None:
-        """See `States`."""
         for node in list(self.kept):
             self.drop(node)
             self._stripped(node)
@@ -279,7 +265,6 @@ class Checkpoints:
         return self._saved(node) if node.checkpoint else 0
 
     def drop(self, node: Node) -> None:
-        """See `pages.PageWorth`."""
         if node.checkpoint is not None:
             self._free.append(node.checkpoint.slot)
             self.kept.discard(node)

@@ -11,7 +11,6 @@ pages of `pages` that are not in the trie; they are freed when the lease closes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -22,50 +21,24 @@ from strata.types import Capture, Copy
 class Holder(Protocol):
     """What the cache reads of a sequence. It is never written.
 
-    `tokens` is the prompt and, growing, what was generated; `id` is unique among the living.
-    A larger `priority` is served first. `anchors`, `stable_len` and `prompt_len` are token
-    positions; they matter only to models that keep a state per sequence.
+    id            unique among the living
+    tokens        the prompt and, growing, what was generated
+    prompt_len    tokens of the prompt
+    namespace     whose prefixes it may share
+    cached        whether it may share at all
+    anchors       prompt positions worth remembering, on models that keep a state per sequence
+    stable_len    tokens of the prompt that the next turn repeats; 0 unknown
+    priority      the larger goes first
     """
 
-    @property
-    def id(self) -> str:
-        """Unique among the living."""
-        ...
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The prompt and, growing, what was generated."""
-        ...
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        ...
-
-    @property
-    def namespace(self) -> str:
-        """Whose prefixes it may share."""
-        ...
-
-    @property
-    def cached(self) -> bool:
-        """Whether it may share at all."""
-        ...
-
-    @property
-    def anchors(self) -> Sequence[int]:
-        """Prompt positions worth remembering."""
-        ...
-
-    @property
-    def stable_len(self) -> int:
-        """Tokens of the prompt that the next turn repeats; 0 unknown."""
-        ...
-
-    @property
-    def priority(self) -> int:
-        """The larger goes first."""
-        ...
+    id: str
+    tokens: list[int]
+    prompt_len: int
+    namespace: str
+    cached: bool
+    anchors: tuple[int, ...]
+    stable_len: int
+    priority: int
 
 
 @dataclass(slots=True, eq=False)

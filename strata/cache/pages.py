@@ -1,7 +1,7 @@
 """PagePool: the free page numbers, and which node must give its page up.
 
-Knows the trie and what the model's kind of state makes a page worth (`PageWorth`). Does not know
-bytes or sequences.
+Knows the trie and what the model's kind of state makes a page worth (`States.lost`). Does not
+know bytes or sequences.
 
 Invariant: the candidates are exactly the sealed leaves without a pin. Inner nodes, claimed ones,
 pinned ones are never evicted; since a lease pins its deepest node, all its path is safe.
@@ -9,28 +9,15 @@ pinned ones are never evicted; since a lease pins its deepest node, all its path
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from strata.cache.policy import Ranking, value
+from strata.cache.states import States
 from strata.cache.trie import BlockTrie, Node
-
-
-class PageWorth(Protocol):
-    """What losing a leaf's page costs."""
-
-    def lost(self, node: Node) -> int:
-        """Tokens that the next request through this leaf would have to compute again."""
-        ...
-
-    def drop(self, node: Node) -> None:
-        """The node goes: free the checkpoint on it, if any."""
-        ...
 
 
 class PagePool:
     """`total` pages, each free, in the trie, or owned by a lease."""
 
-    def __init__(self, total: int, size: int, trie: BlockTrie, worth: PageWorth) -> None:
+    def __init__(self, total: int, size: int, trie: BlockTrie, worth: States) -> None:
         self.total = total
         self.size = size
         self.block = trie.block
@@ -111,10 +98,6 @@ class PagePool:
         for each in node.path():
             each.age = clock
             each.hits += hits
-
-    def free_pages(self) -> list[int]:
-        """The free page numbers; for checks."""
-        return list(self._free)
 
     def _value(self, node: Node) -> float:
         return value(node.age, node.hits, self._worth.lost(node), self.size)

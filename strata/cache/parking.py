@@ -9,12 +9,9 @@ Invariant: a holder is parked once, or woken once, or neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from strata.cache.lease import Holder, Lease
 
-WAITS = 8
-"""How often one request may park before it runs with what there is."""
+WAITS = 8  # How often one request may park before it runs with what there is.
 
 
 class Parking:
@@ -25,7 +22,6 @@ class Parking:
         self._owners: dict[str, Lease] = {}
         self._woken: dict[str, Holder] = {}
         self._counts: dict[str, int] = {}
-        self.parked_total = 0
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -40,7 +36,6 @@ class Parking:
         self._waiting.setdefault(owner, {})[holder.id] = (holder, until)
         self._owners[holder.id] = owner
         self._counts[holder.id] = self._counts.get(holder.id, 0) + 1
-        self.parked_total += 1
 
     def leave(self, holder: Holder) -> None:
         """It asks by itself: no longer parked nor woken. How often it waited is remembered."""
@@ -72,9 +67,3 @@ class Parking:
         woken = list(self._woken.values())
         self._woken.clear()
         return woken
-
-    def everyone(self) -> Iterator[tuple[Holder, Lease, int]]:
-        """Each parked holder, whom it waits for and how many tokens; for checks."""
-        for owner, waiting in self._waiting.items():
-            for holder, until in waiting.values():
-                yield holder, owner, until

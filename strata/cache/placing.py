@@ -9,11 +9,8 @@ from strata.cache.lease import Holder, Lease
 from strata.cache.states import Resume
 from strata.cache.trie import Match
 
-CAPTURES = 6
-"""Captures ahead of one prompt at any time, the wishes of waiting sequences included."""
-
-RUNG = 8192
-"""A prefill renews its rolling checkpoint when it crosses a multiple of so many tokens."""
+CAPTURES = 6  # Captures ahead of one prompt at any time, the wishes of waiting sequences included.
+RUNG = 8192  # A prefill renews its rolling checkpoint when it crosses a multiple of so many tokens.
 
 
 def pays(position: int, resume: Resume, block: int) -> bool:

@@ -9,35 +9,25 @@ know tensors: a copy it asks for is two slot numbers.
 One thread. `reserve` and `captures` build a step, every other call comes between steps. Copies
 are executed by the caller before anything else is written or asked.
 
-Invariants: `check.verify`. The ones to keep in mind here: a parked holder has nothing; nothing is
-shared before the step that wrote it has been committed; whatever is to be copied from is pinned
-before anything is allocated.
+Invariants (all of them: `tests/sim/invariants.py`): a parked holder has nothing; nothing is shared
+before the step that wrote it has been committed; whatever is to be copied from is pinned before
+anything is allocated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from strata.cache.checkpoints import Checkpoints
-from strata.cache.lease import Answer, Full, Holder, Lease, Run, Wait
+from strata.cache.lease import Answer, Holder, Lease, Run, Wait
 from strata.cache.opening import Opener
 from strata.cache.pages import PagePool
 from strata.cache.parking import Parking
 from strata.cache.seal import Sealer
-from strata.cache.states import Resume, Stateless, States
-from strata.cache.stats import CacheStats
+from strata.cache.states import Resume, States
 from strata.cache.trie import BlockTrie, Match, encode
+from strata.figures import CacheFigures
 from strata.types import Capture, Copy
-
-__all__ = ["Answer", "CacheStats", "Full", "Holder", "Lease", "PrefixCache", "Run", "Wait"]
-
-
-@dataclass(slots=True)
-class _Counts:
-    lookups: int = 0
-    hits: int = 0
-    hit_tokens: int = 0
 
 
 class PrefixCache:
@@ -57,18 +47,18 @@ class PrefixCache:
         assert pages > 0 and block > 0 and (states is None or states > 0)
         self.block = block
         self._trie = BlockTrie(block)
-        self._states: States = (
-            Stateless()
-            if states is None
-            else Checkpoints(states, state_bytes, block, lambda node: self._pages.offer(node))
-        )
+        self._states = States()
+        if states is not None:
+            self._states = Checkpoints(
+                states, state_bytes, block, lambda node: self._pages.offer(node)
+            )
         self._pages = PagePool(pages, page_bytes, self._trie, self._states)
         self._leases: dict[str, Lease] = {}
         self._sealer = Sealer(self._leases, self._trie, self._pages, self._states)
         self._opener = Opener(self._leases, self._pages, self._states, self._sealer)
         self._parking = Parking()
         self._state_bytes = state_bytes
-        self._counts = _Counts()
+        self._lookups = self._hits = self._hit_tokens = 0
 
     # ------------------------------------------------------------ admission
 
@@ -108,9 +98,9 @@ class PrefixCache:
 
     def _count(self, match: Match, resume: Resume) -> None:
         """A prefix has been used."""
-        self._counts.lookups += 1
-        self._counts.hits += resume.position > 0
-        self._counts.hit_tokens += resume.position
+        self._lookups += 1
+        self._hits += resume.position > 0
+        self._hit_tokens += resume.position
         self._pages.touch(match.node, 1)
         if match.beside is not None and match.rows:
             match.beside.hits += 1
@@ -243,10 +233,11 @@ class PrefixCache:
         self._states.clear()
         return freed
 
-    def stats(self) -> CacheStats:
+    def stats(self) -> CacheFigures:
         """Counters, in constant time."""
-        pages, states, counts = self._pages, self._states, self._counts
-        return CacheStats(
+        pages, states = self._pages, self._states
+        return CacheFigures(
+            block=self.block,
             pages_total=pages.total,
             pages_free=pages.free,
             pages_cached=self._trie.sealed,
@@ -257,10 +248,9 @@ class PrefixCache:
             state_bytes=self._state_bytes,
             running=len(self._leases),
             parked=len(self._parking),
-            lookups=counts.lookups,
-            hits=counts.hits,
-            hit_tokens=counts.hit_tokens,
-            waits=self._parking.parked_total,
+            lookups=self._lookups,
+            hits=self._hits,
+            hit_tokens=self._hit_tokens,
             evicted_pages=pages.evicted,
             evicted_states=states.evicted,
         )

@@ -17,14 +17,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from strata.cache.lease import Lease
 
-TOKEN = array("i").itemsize
-"""Bytes of one token in a key."""
+TOKEN = array("i").itemsize  # Bytes of one token in a key.
 
 
 def encode(tokens: Sequence[int]) -> bytes:
@@ -52,55 +51,7 @@ class Checkpoint:
     age: float = 0.0
 
 
-class Node:
-    """One block, or a part of one, under its parent. `end` counts tokens from the start.
-
-    `hits` and `age` (the clock when last used) are written by whoever values pages.
-    A root has the namespace as key, no parent, no page, and counts as sealed.
-    """
-
-    __slots__ = (
-        "age",
-        "checkpoint",
-        "children",
-        "end",
-        "hits",
-        "key",
-        "owner",
-        "page",
-        "parent",
-        "pins",
-    )
-
-    def __init__(self, key: bytes, parent: Node | None, owner: Lease | None = None) -> None:
-        self.key = key
-        self.parent = parent
-        self.children = Children()
-        self.end: int = parent.end + len(key) // TOKEN if parent else 0
-        self.owner = owner
-        self.page: int | None = None
-        self.checkpoint: Checkpoint | None = None
-        self.pins = 0
-        self.hits = 0
-        self.age = 0.0
-
-    @property
-    def rows(self) -> int:
-        """Tokens that this node's page holds."""
-        return len(self.key) // TOKEN
-
-    def path(self) -> Iterator[Node]:
-        """This node and its ancestors, the root left out, deepest first."""
-        node = self
-        while node.parent is not None:
-            yield node
-            node = node.parent
-
-    def __repr__(self) -> str:
-        name = list(array("i", self.key)) if self.parent else self.key
-        return f"Node({name!r}, end={self.end}, page={self.page}, pins={self.pins})"
-
-
+@dataclass(slots=True, eq=False)
 class Children:
     """The children of one node: all by key, the sealed ones also in the order of their keys.
 
@@ -108,13 +59,10 @@ class Children:
     where the text would go, so `nearest` costs a binary search however many siblings there are.
     """
 
-    __slots__ = ("by_key", "claimed", "order", "partials")
-
-    def __init__(self) -> None:
-        self.by_key: dict[bytes, Node] = {}
-        self.order: list[bytes] = []
-        self.claimed: list[Node] = []
-        self.partials = 0  # sealed ones
+    by_key: dict[bytes, Node] = field(default_factory=dict)
+    order: list[bytes] = field(default_factory=list)
+    claimed: list[Node] = field(default_factory=list)
+    partials: int = 0  # sealed ones
 
     def nearest(self, rest: bytes) -> tuple[Node | None, int]:
         """The sealed child with the longest part in common with `rest`, and its tokens."""
@@ -148,6 +96,46 @@ class Children:
             child = self.by_key.get(rest[:size])
             if child is not None and child.owner is None:
                 yield child
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Node:
+    """One block, or a part of one, under its parent. `end` counts tokens from the start.
+
+    `hits` and `age` (the clock when last used) are written by whoever values pages.
+    A root has the namespace as key, no parent, no page, and counts as sealed.
+    """
+
+    key: bytes
+    parent: Node | None
+    owner: Lease | None = None
+    children: Children = field(default_factory=Children)
+    end: int = 0
+    page: int | None = None
+    checkpoint: Checkpoint | None = None
+    pins: int = 0
+    hits: int = 0
+    age: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.end = self.parent.end + len(self.key) // TOKEN
+
+    @property
+    def rows(self) -> int:
+        """Tokens that this node's page holds."""
+        return len(self.key) // TOKEN
+
+    def path(self) -> Iterator[Node]:
+        """This node and its ancestors, the root left out, deepest first."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+    def __repr__(self) -> str:
+        name = list(array("i", self.key)) if self.parent else self.key
+        return f"Node({name!r}, end={self.end}, page={self.page}, pins={self.pins})"
 
 
 def deepest_checkpoint(node: Node, rest: bytes) -> Node | None:
@@ -283,12 +271,3 @@ class BlockTrie:
         """Forget a root that is of no use to anyone any more."""
         if node.parent is None and not node.children.by_key and not node.pins:
             self.roots.pop(node.key, None)
-
-    def nodes(self) -> Iterator[Node]:
-        """Every node but the roots, parents first."""
-        stack = list(self.roots.values())
-        while stack:
-            node = stack.pop()
-            if node.parent is not None:
-                yield node
-            stack.extend(node.children.by_key.values())

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import strata
+from strata.cli.flags import sentence
 from strata.types import StrataError
 
 
@@ -44,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     modules |= {"calibrate": calibrate, "pack": pack, "synth": synth, "trace": trace}
     for name, module in modules.items():
         about = module.ABOUT
-        command = commands.add_parser(name, help=about, description=f"{about.capitalize()}.")
+        command = commands.add_parser(name, help=about, description=sentence(about))
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

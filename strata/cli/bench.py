@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import strata
 from strata.cli import assemble, flags
 from strata.cli.serve import set_up_log
-from strata.cli.terminal import Progress
+from strata.cli.terminal import Progress, columns
 from strata.config import Resolved, model_folder
 from strata.settings import Config
 from strata.types import ConfigError
@@ -143,17 +143,12 @@ def _document(config: Config, model: str, facts: Sequence[str], phases: Sequence
 
 def _show(phases: Sequence[Phase], form: str) -> str:
     """The figures for people, in columns; as Markdown with bars."""
-    rows = [_HEAD, *(_cells(line) for phase in phases for line in _figures(phase))]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    padded = [
-        [row[0].ljust(widths[0])]
-        + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        for row in rows
-    ]
+    lines = (_cells(line) for phase in phases for line in _figures(phase))
+    head, *rows = columns([_HEAD, *lines], left=1)
     if form == "table":
-        return "\n".join("  ".join(row).rstrip() for row in padded)
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [padded[0], rule, *padded[1:]])
+        return "\n".join("  ".join(row).rstrip() for row in [head, *rows])
+    rule = ["-" * len(head[0]), *("-" * (len(cell) - 1) + ":" for cell in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
 
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:

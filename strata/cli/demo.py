@@ -32,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Make the model if need be, serve it, and ask it something once it is there."""
     chosen.model = str(path := _made())
-    if not hasattr(chosen, "expert_ram"):
+    settled = flags.resolve(chosen)
+    if settled.sources["expert_ram"] == "default":
         chosen.expert_ram = str(_expert_bytes(path) // _PART)
-    keys = flags.resolve(chosen).config.api_key
+    keys = settled.config.api_key
     return serve.run(chosen, lambda url: print(_first_answer(url, *keys[:1]), flush=True))
 
 

@@ -32,12 +32,11 @@ _LEAST_DEPTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`experts` is a `strata.experts.store.ExpertStore` on `slots`. `folder` holds its records,
+    """`experts` is a `strata.experts.store.ExpertStore`. `folder` holds its records,
     `chunk` is how many tokens of a prompt are best read in a step.
     """
 
     experts: Any
-    slots: tuple[SlotShare, ...]
     ends: tuple[Callable[[], None], ...]  # what is to be done when the engine has stopped
     folder: Path
     chunk: int
@@ -64,8 +63,18 @@ def slots_for(
     from strata.experts.layout import ExpertLayout
 
     layout = ExpertLayout.of(_layers(mixtures), kernels)
-    others = model.weight_bytes - model.expert_bytes + beside
-    return _slots(config, layout.sizes().tolist(), others, _top_k(mixtures))
+    records, least = layout.sizes().tolist(), _top_k(mixtures)
+    memory = machine_memory()
+    device = size_or_auto(config.expert_cache, memory) or 0  # auto: no CPU has memory of that kind
+    ram = size_or_auto(config.expert_ram, memory)
+    if ram is None:
+        others = model.weight_bytes - model.expert_bytes + beside
+        ram = automatic(sum(records), others + device, available_memory())
+        if ram is None and not device and not config.expert_trace:
+            return None  # a trace is a store's, so that wanting one is wanting a store
+        ram = sum(records) if ram is None else ram
+    fast = share(DEVICE, device, records, least) if device else ()
+    return share(HOST, ram, records, least) + fast
 
 
 def open_store(
@@ -108,7 +117,7 @@ def _stocked(
     from strata.experts.lanes import Rates
     from strata.experts.store import ExpertStore, TierPlan
     from strata.memory.disk import best_depth
-    from strata.memory.transfer import ThreadCopier, bus_copier
+    from strata.memory.transfer import ThreadCopier
 
     found = Calibration.load(records.path.parent)
     policies, keep = _policies(config, layout, {one.tier for one in slots})
@@ -116,7 +125,7 @@ def _stocked(
     rates = records.rates(seconds=_MEASURE_S)
     # A short measurement may flatter few reads; first reads also wait for their checksums.
     depth = max(_LEAST_DEPTH, best_depth(rates))
-    copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: bus_copier("cpu")}
+    copiers = {HOST: ThreadCopier(depth, "strata-disk"), DEVICE: ThreadCopier(1, "strata-bus")}
     plans = {
         tier: TierPlan(
             {one.nbytes: one.slots for one in slots if one.tier == tier}, policy, copiers[tier]
@@ -136,7 +145,7 @@ def _stocked(
     )
     ends = [*(copier.close for copier in copiers.values()), records.close, keep]
     ends += [] if trace is None else [trace.close]
-    return Store(store, slots, tuple(ends), records.path.parent, found.prefill_chunk)
+    return Store(store, tuple(ends), records.path.parent, found.prefill_chunk)
 
 
 def _policies(
@@ -167,19 +176,3 @@ def _trace(config: Config, name: str, layout: ExpertLayout) -> TraceWriter | Non
         return None
     head = TraceHead(name, layout.experts, tuple(place.record for place in layout.places))
     return TraceWriter(Path(config.expert_trace).expanduser(), head)
-
-
-def _slots(
-    config: Config, records: list[int], others: int, least: int
-) -> tuple[SlotShare, ...] | None:
-    """Slots for records of these sizes beside `others` bytes; None when all may simply be held."""
-    memory = machine_memory()
-    device = size_or_auto(config.expert_cache, memory) or 0  # auto: no CPU has memory of that kind
-    ram = size_or_auto(config.expert_ram, memory)
-    if ram is None:
-        ram = automatic(sum(records), others + device, available_memory())
-        if ram is None and not device and not config.expert_trace:
-            return None  # a trace is a store's, so that wanting one is wanting a store
-        ram = sum(records) if ram is None else ram
-    fast = share(DEVICE, device, records, least) if device else ()
-    return share(HOST, ram, records, least) + fast

@@ -55,6 +55,11 @@ def _add(parser: argparse.ArgumentParser, one: Field[Any]) -> None:
     parser.add_argument(flag_name(one), dest=one.name, default=argparse.SUPPRESS, help=text, **kind)
 
 
+def sentence(about: str) -> str:
+    """What a command does, as a sentence of its own."""
+    return f"{about[0].upper()}{about[1:]}."
+
+
 def describe(one: Field[Any]) -> str:
     """Meaning, unit and default of a setting, on one line."""
     unit = f" [{one.metadata['unit']}]" if one.metadata["unit"] else ""

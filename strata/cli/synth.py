@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument("--safetensors", action="store_true", help="write a Hugging Face folder")
     parser.add_argument(
         "--quant",
-        choices=blocks.FORMATS,
+        choices=(*blocks.FORMATS, *gguf_file.MIXES),
         metavar="TYPE",
-        help=f"type of the matrices: {', '.join(blocks.FORMATS)} (default: Q4_K; BF16 in a folder)",
+        help=f"type of the matrices: {', '.join((*blocks.FORMATS, *gguf_file.MIXES))}"
+        " (default: Q4_K; BF16 in a folder)",
     )
     parser.add_argument(
         "--upcycle",

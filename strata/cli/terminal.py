@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TextIO
 
 _REDRAW_S = 0.1
@@ -66,3 +67,15 @@ def _line(what: str, done: int, total: int | None) -> str:
     else:
         amount = f"{done} of {total}"
     return f"  {what}: {amount} ({100 * done // total} %)"
+
+
+def columns(rows: Sequence[Sequence[str]], left: int) -> list[list[str]]:
+    """Cells as wide as their columns; those of the first `left` columns begin at the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from strata.cli import flags, serve
+from strata.cli.terminal import columns
 from strata.experts import replay, trace
 from strata.experts.policies import POLICIES, make
 from strata.experts.replay import BOUNDS, Outcome
@@ -26,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Two commands of their own."""
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     about = "serve, and write every lookup of experts to a file"
-    record = commands.add_parser("record", help=about, description=f"{about.capitalize()}.")
+    record = commands.add_parser("record", help=about, description=flags.sentence(about))
     flags.add_settings(record, without={"expert_trace"})
     record.add_argument("--out", type=Path, required=True, metavar="FILE", help="what to write")
     record.set_defaults(act=_record)
     about = "the hit rates of policies, and of what no policy can beat"
-    again = commands.add_parser("replay", help=about, description=f"{about.capitalize()}.")
+    again = commands.add_parser("replay", help=about, description=flags.sentence(about))
     again.add_argument("file", type=Path, metavar="FILE", help="what `trace record` wrote")
     again.add_argument(
         "--policy",
@@ -126,15 +127,9 @@ def _table(outcomes: list[tuple[float, Outcome]]) -> str:
         )
         for share, one in outcomes
     ]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    lines, last = [_line(_HEAD, widths)], ""
-    for row in rows:
-        lines += [""] * (row[0] != last) + [_line(row, widths)]
+    head, *cells = columns([_HEAD, *rows], left=2)
+    lines, last = ["  ".join(head)], ""
+    for row in cells:
+        lines += [""] * (row[0] != last) + ["  ".join(row)]
         last = row[0]
     return "\n".join(lines)
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
-    right = [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
-    return "  ".join(left + right)

@@ -30,11 +30,6 @@ class Load:
     pp: int
     tg: int
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and its answer."""
-        return self.depth + self.pp + self.tg
-
 
 @dataclass(frozen=True, slots=True)
 class Phase:

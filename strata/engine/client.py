@@ -7,10 +7,9 @@ everything that crosses is frozen.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
-from strata.engine.outlet import Channel, LoopChannel
+from strata.engine.outlet import Channel, into_loop
 from strata.figures import Freed, Record, Snapshot
 from strata.types import DoneEvent, Event, FailedEvent, Finish, Request
 
@@ -21,27 +20,10 @@ if TYPE_CHECKING:
 class Mailbox:
     """Events of one request, waiting to be read. Used on the event loop's thread only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, channel: Channel) -> None:
+    def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._loop = loop
-        self._events: deque[Event] = deque()
-        self._reader: asyncio.Future[None] | None = None
-
-    def put(self, event: Event) -> None:
-        """Take an event and wake the reader."""
-        self._events.append(event)
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def get(self) -> Event:
-        """The next event; waits for it. One reader at a time."""
-        while not self._events:
-            self._reader = self._loop.create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        return self._events.popleft()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.put, self.get = self._events.put_nowait, self._events.get
 
 
 class EventStream:
@@ -100,14 +82,10 @@ class EngineClient:
         """Have a request answered. Raises RequestError at once: 400, 429 or 503."""
         loop = asyncio.get_running_loop()
         if self._channel is None or self._channel[0] is not loop:
-            self._channel = (loop, LoopChannel(loop))
-        mailbox = Mailbox(loop, self._channel[1])
+            self._channel = (loop, into_loop(loop))
+        mailbox = Mailbox(self._channel[1])
         self._engine.submit(request, mailbox)
         return EventStream(self._engine, request.id, mailbox)
-
-    def cancel(self, request_id: str) -> None:
-        """End a request at the next step; its last event says that it was cancelled."""
-        self._engine.cancel(request_id)
 
     async def clear_cache(self) -> Freed:
         """Drop every cached prefix that no running row uses, between two steps."""

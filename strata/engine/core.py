@@ -14,11 +14,11 @@ import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from itertools import compress, count
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.draw import NotFinite
-from strata.engine.outlet import Outlet
+from strata.engine.outlet import Told
 from strata.engine.plan import build
 from strata.engine.runner import Logits, Runner
 from strata.engine.sampler import Choice, Sampler
@@ -29,7 +29,6 @@ from strata.engine.stats import Counters, Journal
 from strata.types import (
     Capture,
     DoneEvent,
-    Event,
     FailedEvent,
     Finish,
     StorageError,
@@ -37,8 +36,6 @@ from strata.types import (
 )
 
 _log = logging.getLogger(__name__)
-
-Told = tuple[Outlet, Event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +179,13 @@ class Core:
 
     def _choose(self, rows: list[Row], logits: Logits) -> list[Choice | NotFinite | None]:
         """The next token of every complete row that may have one; None for the others."""
-        speaking = [r for r in rows if r.complete and r.grant.sequence.request.max_tokens > 0]
+        speaks = [r.complete and r.grant.sequence.request.max_tokens > 0 for r in rows]
+        speaking = list(compress(rows, speaks))
         if len(speaking) < len(logits):
             logits = logits[[row.stop - 1 for row in speaking]]
-        made = iter(
-            self._sampler.choose_all(
-                logits,
-                [(r.grant.sequence.chooser, r.grant.sequence.output_len) for r in speaking],
-            )
-        )
-        if len(speaking) == len(rows):
-            return list(made)
-        wanted = {id(row) for row in speaking}
-        return [next(made) if id(row) in wanted else None for row in rows]
+        choosers = [(r.grant.sequence.chooser, r.grant.sequence.output_len) for r in speaking]
+        made = iter(self._sampler.choose_all(logits, choosers))
+        return [next(made) if said else None for said in speaks]
 
     def _score(self, row: Row, logits: Logits) -> NotFinite | None:
         """Log-probabilities of the prompt tokens that this row's logits came before."""

@@ -16,29 +16,17 @@ import numpy.typing as npt
 Row = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
-_SPAN = 1024
-"""Tokens summed together when a draw searches the whole vocabulary."""
-
+_SPAN = 1024  # Tokens summed together when a draw searches the whole vocabulary.
+# Weights, relative to the largest, down to which a nucleus is looked for in turn.
 _FLOORS = (0.05, 1e-3)
-"""Weights, relative to the largest, down to which a nucleus is looked for in turn."""
-
-_FEW = 2048
-"""So many tokens are sorted without a second thought."""
-
-_COARSE = 18
-"""Bits dropped from a weight to sort it into a bin: 32 bins for each power of two."""
-
+_FEW = 2048  # So many tokens are sorted without a second thought.
+_COARSE = 18  # Bits dropped from a weight to sort it into a bin: 32 bins for each power of two.
+# Factor by which a sum must pass a goal to pass it in whatever order it is made.
 _SURELY = 1.000001
-"""Factor by which a sum must pass a goal to pass it in whatever order it is made."""
-
+# Natural logarithm of how much less likely than the first a token may be and still count: e^-30 of
+# a million tokens together is lost in the rounding of a float32 sum anyway.
 _REACH = 30.0
-"""Natural logarithm of how much less likely than the first a token may be and still count.
-
-e^-30 of a million tokens together is lost in the rounding of a float32 sum anyway.
-"""
-
-_SPARSE = 8
-"""It pays to leave the others out when only one token in so many counts."""
+_SPARSE = 8  # It pays to leave the others out when only one token in so many counts.
 
 
 class NotFinite(ArithmeticError):

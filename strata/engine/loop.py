@@ -16,31 +16,27 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from strata.cache.prefix import PrefixCache
-from strata.engine.core import Clocks, Core, Told
-from strata.engine.outlet import Outlet, QueueOutlet, send_all
-from strata.engine.runner import Model, Runner
+from strata.engine.core import Clocks, Core
+from strata.engine.outlet import Outlet, Told, send_all
+from strata.engine.runner import Runner
 from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
 from strata.engine.stats import snapshot
 from strata.figures import Freed, Record, Snapshot
-from strata.models.decoder import Experts
-from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RequestError
+from strata.models.decoder import Decoder, Experts
+from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError
 
 _log = logging.getLogger(__name__)
 
+# Seconds that another thread may keep the interpreter from the engine thread. A step leaves it
+# while kernels run and wants it back at once: Python's own 5 ms are more than a small model's step.
 _SWITCH_S = 0.0005
-"""How long another thread may keep the interpreter from the engine thread.
-
-A step leaves the interpreter while the kernels run and wants it back at once; at
-Python's own 5 ms it would wait for longer than a step of a small model takes.
-"""
-
+# Pause when sequences live but none could run: a fault elsewhere must not become a spin.
 _STUCK_S = 0.01
-"""Pause when sequences live but none could run: a fault elsewhere must not become a spin."""
 
 _LONGEST_RETRY_S = 60
 
@@ -53,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Model,
+        model: Decoder,
         settings: EngineSettings,
         *,
         pages: int,
@@ -127,15 +123,6 @@ class Engine:
         with self._bell:
             if request_id in self._alive:
                 self._leave_message(lambda core: core.cancel(request_id, finish))
-
-    def generate(self, request: Request) -> Iterator[Event]:
-        """Answer one request, for callers without an event loop. Closing the iterator cancels.
-
-        Raises what `submit` raises, at once.
-        """
-        outlet = QueueOutlet()
-        self.submit(request, outlet)
-        return self._events(request.id, outlet)
 
     def clear_cache(self) -> Future[Freed]:
         """Drop every cached prefix that no running row uses; resolves to what that freed."""
@@ -258,13 +245,3 @@ class Engine:
                     self._alive.pop(name, None)
         if told:
             send_all(told)
-
-    def _events(self, request_id: str, outlet: QueueOutlet) -> Iterator[Event]:
-        try:
-            while True:
-                event = outlet.events.get()
-                yield event
-                if isinstance(event, DoneEvent | FailedEvent):
-                    return
-        finally:
-            self.cancel(request_id)

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+# An oldest prompt that is much longer than another gets one part in this many of the budget.
 _OLDEST_PART = 4
-"""An oldest prompt that is much longer than another gets one part in this many of the budget."""
-
+# Prompts with at most this many times as much left to read as the shortest are read together.
 _ALIKE = 2
-"""Prompts with at most this many times as much left to read as the shortest are read together."""
-
-_SMOOTHING = 0.25
-"""Weight of the newest measurement in the running mean of a step's duration."""
+_SMOOTHING = 0.25  # Weight of the newest measurement in the running mean of a step's duration.
 
 
 def share_out(budget: int, todos: Sequence[int]) -> list[int]:

@@ -7,42 +7,17 @@ else touches their bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from strata.figures import ExpertFigures, ExpertUse, RowFigures
-from strata.kernels import StepResult
+from strata.figures import ExpertFigures, ExpertUse
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
-from strata.models.decoder import Experts
-from strata.types import Capture, Copy, ForwardPlan, LayerMemory, PageCopy
+from strata.models.decoder import Decoder, Experts
+from strata.types import Capture, Copy, ForwardPlan, PageCopy
 
 Logits = npt.NDArray[np.float32]
-
-
-class Model(Protocol):
-    """What the engine asks of a model. See `strata.models`."""
-
-    context_length: int
-    vocab_size: int
-
-    def memory(self, block: int) -> tuple[LayerMemory, ...]:
-        """What each layer remembers per block of `block` tokens, and per sequence."""
-
-    def bind(
-        self, pages: SlotArena, states: SlotArena | None, block: int, experts: Experts | None
-    ) -> None:
-        """Work on these arenas from now on; their bytes do not move. `experts` has those of
-        mixtures, where they do not come with the weights.
-        """
-
-    def rows(self) -> RowFigures | None:
-        """Of tables that it reads by the row from its file; None without one. From any thread."""
-
-    def forward(self, plan: ForwardPlan) -> StepResult:
-        """Run one step: logits of the tokens in `plan.sample`, and the captures written."""
 
 
 class Runner:
@@ -50,7 +25,7 @@ class Runner:
 
     def __init__(
         self,
-        model: Model,
+        model: Decoder,
         *,
         pages: int,
         states: int,

@@ -29,8 +29,7 @@ from strata.engine.logprobs import logprob
 from strata.engine.philox import uniform
 from strata.types import Logprob, Sampling
 
-_GREEDY_BELOW = 1e-6
-"""Temperatures under this are greedy: their distribution is a point already."""
+_GREEDY_BELOW = 1e-6  # Temperatures under this are greedy: their distribution is a point already.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,6 @@ class Tally:
 
     Owned by one `Chooser`. Adding a token is O(1).
     """
-
-    __slots__ = ("_counts", "_ids", "_place", "_size")
 
     def __init__(self) -> None:
         self._place: dict[int, int] = {}
@@ -79,8 +76,6 @@ class Tally:
 
 class Chooser:
     """What sampling remembers of one sequence: its settings, seed and token counts."""
-
-    __slots__ = ("_banned", "_bias", "_said", "_seen", "cut", "sampling", "seed")
 
     def __init__(
         self, sampling: Sampling, seed: int, prompt: Iterable[int], stops: frozenset[int]

@@ -15,7 +15,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from strata.cache.lease import Lease, Run, Wait
+from strata.cache.lease import Run, Wait
 from strata.cache.prefix import PrefixCache
 from strata.engine.pace import Pace, share_out
 from strata.engine.sequence import Sequence, Status
@@ -154,22 +154,19 @@ class Scheduler:
 
     def _room_to_grow(self) -> bool:
         """Whether what runs can read its prompts to the end, and a block more each."""
-        leases = [sequence.lease for sequence in self.running]
         held: set[int] = set()
         wanted = 0
-        for sequence, lease in zip(self.running, leases, strict=True):
+        for sequence in self.running:
+            lease, request = sequence.lease, sequence.request
             assert lease is not None
             held.update(lease.pages)
-            whole = min(self._blocks(len(sequence.tokens)) + 1, self._worst(sequence))
+            worst = self._blocks(len(request.tokens) + request.max_tokens)
+            whole = min(self._blocks(len(sequence.tokens)) + 1, worst)
             wanted += max(0, whole - len(lease.pages))
         return len(held) + wanted <= self._pages
 
     def _blocks(self, length: int) -> int:
         return -(-length // self._block)
-
-    def _worst(self, sequence: Sequence) -> int:
-        request = sequence.request
-        return self._blocks(len(request.tokens) + request.max_tokens)
 
     def _choose(self) -> list[Grant]:
         """Decoding rows first, then prompts within the budget that the pace allows."""
@@ -192,9 +189,10 @@ class Scheduler:
         """Pages for every grant, preempting from the last rank up; what remains can run."""
         for grant in sorted(grants, key=lambda grant: grant.sequence.rank):
             sequence = grant.sequence
+            planned = grant.start + grant.count
             while sequence.status is Status.RUNNING:
-                planned = grant.start + grant.count
-                if self._cache.reserve(self._lease(sequence), planned):
+                assert sequence.lease is not None
+                if self._cache.reserve(sequence.lease, planned):
                     sequence.planned_len = planned
                     break
                 victim = max(self.running, key=lambda running: running.rank)
@@ -207,8 +205,3 @@ class Scheduler:
                     self._shut = True
                     self.preemptions += 1
         return [grant for grant in grants if grant.sequence.status is Status.RUNNING]
-
-    @staticmethod
-    def _lease(sequence: Sequence) -> Lease:
-        assert sequence.lease is not None
-        return sequence.lease

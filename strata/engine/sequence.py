@@ -15,6 +15,7 @@ next token. A token is thus in `tokens` one step before its keys exist.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -53,33 +54,13 @@ class Timeline:
 class Sequence:
     """See the module. `order` is the number of its arrival; `outlet` takes its events."""
 
-    __slots__ = (
-        "_ids",
-        "_table",
-        "_table_len",
-        "cached",
-        "cached_tokens",
-        "chooser",
-        "computed_len",
-        "experts",
-        "lease",
-        "order",
-        "outlet",
-        "planned_len",
-        "prompt_logprobs",
-        "read_tokens",
-        "request",
-        "status",
-        "times",
-        "tokens",
-    )
-
     def __init__(self, request: Request, *, seed: int, arrived: float, outlet: Outlet) -> None:
         self.request = request
+        self.id, self.namespace, self.priority = request.id, request.namespace, request.priority
+        self.anchors, self.stable_len = request.anchors, request.stable_len
+        self.prompt_len = len(request.tokens)
         self.tokens: list[int] = list(request.tokens)
-        self._ids = np.array(request.tokens, dtype=np.int32)
-        self._table = np.empty(0, dtype=np.int32)
-        self._table_len = 0
+        self._ids, self._table = array("i", request.tokens), array("i")  # for arrays at a step
         self.status = Status.QUEUED
         self.order = 0
         self.outlet = outlet
@@ -95,36 +76,6 @@ class Sequence:
         self.prompt_logprobs: list[Logprob | None] | None = [None] if scored else None
         # Scoring needs the logits of every prompt position, so nothing of it may be reused.
         self.cached = request.cached and not scored
-
-    @property
-    def id(self) -> str:
-        """The request's id."""
-        return self.request.id
-
-    @property
-    def namespace(self) -> str:
-        """Whose cached prefixes may be shared."""
-        return self.request.namespace
-
-    @property
-    def priority(self) -> int:
-        """A larger one goes first."""
-        return self.request.priority
-
-    @property
-    def anchors(self) -> tuple[int, ...]:
-        """Prompt positions worth remembering."""
-        return self.request.anchors
-
-    @property
-    def stable_len(self) -> int:
-        """How much of the prompt the next turn repeats."""
-        return self.request.stable_len
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.request.tokens)
 
     @property
     def output_len(self) -> int:
@@ -148,38 +99,27 @@ class Sequence:
         return (-self.request.priority, self.order)
 
     def ids(self, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Tokens [start, stop) as int32; a view."""
-        return self._ids[start:stop]
+        """Tokens [start, stop) as int32."""
+        return np.frombuffer(self._ids[start:stop], dtype=np.int32)
 
     def append(self, token: int) -> None:
         """Add a token of the answer."""
-        length = len(self.tokens)
-        if length == self._ids.shape[0]:
-            self._ids = np.concatenate([self._ids, np.empty(length // 2 + 64, dtype=np.int32)])
-        self._ids[length] = token
+        self._ids.append(token)
         self.tokens.append(token)
         self.chooser.saw(token)
 
     def table(self) -> npt.NDArray[np.int32]:
-        """The lease's page numbers as int32; a view, valid until the next call."""
+        """The lease's page numbers as int32."""
         assert self.lease is not None
-        pages = self.lease.pages
-        known, length = self._table_len, len(pages)
-        if length > known:  # append-only: what is known stays
-            if length > self._table.shape[0]:
-                grown = np.empty(length + length // 2 + 8, dtype=np.int32)
-                grown[:known] = self._table[:known]
-                self._table = grown
-            self._table[known:length] = pages[known:]
-            self._table_len = length
-        return self._table[:length]
+        self._table.extend(self.lease.pages[len(self._table) :])  # append-only: what is known stays
+        return np.frombuffer(self._table[:], dtype=np.int32)
 
     def hold(self, lease: Lease) -> None:
         """Begin to run from where the lease resumes."""
         self.lease = lease
         self.status = Status.RUNNING
         self.computed_len = self.planned_len = lease.resume_len
-        self._table_len = 0
+        self._table = array("i")
 
     def let_go(self, status: Status) -> None:
         """Stop running, after the lease was given back to the cache."""

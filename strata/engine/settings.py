@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from strata.types import ConfigError, Request, RequestError
 
+# Prompt positions scored in one step: bounds the logits held at once (64 x vocabulary).
 SCORE_CHUNK = 64
-"""Prompt positions scored in one step: bounds the logits held at once (64 x vocabulary)."""
 
 
 @dataclass(frozen=True, slots=True)

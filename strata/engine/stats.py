@@ -7,7 +7,7 @@ values, at most a step old.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.scheduler import Scheduler
@@ -16,8 +16,7 @@ from strata.figures import ExpertFigures, Record, RowFigures, Snapshot
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
-_SMOOTHING = 0.1
-"""Weight of the newest request in the running mean of how long one runs."""
+_SMOOTHING = 0.1  # Weight of the newest request in the running mean of how long one runs.
 
 
 @dataclass(slots=True)
@@ -51,35 +50,13 @@ def snapshot(
     rows: RowFigures | None,
 ) -> Snapshot:
     """Everything countable at one moment. Safe from any thread: it reads plain numbers."""
-    cached = cache.stats()
+    counted = asdict(cache.stats()) | asdict(counters)
+    counted |= {"running": len(scheduler.running), "parked": len(scheduler.parked)}
     return Snapshot(
+        **counted,
         ready=ready,
-        block=cache.block,
-        running=len(scheduler.running),
         queued=len(scheduler.queue),
-        parked=len(scheduler.parked),
-        pages_total=cached.pages_total,
-        pages_free=cached.pages_free,
-        pages_cached=cached.pages_cached,
-        page_bytes=cached.page_bytes,
-        states_total=cached.states_total,
-        states_free=cached.states_free,
-        states_cached=cached.states_cached,
-        state_bytes=cached.state_bytes,
-        lookups=cached.lookups,
-        hits=cached.hits,
-        hit_tokens=cached.hit_tokens,
-        steps=counters.steps,
-        prompt_tokens=counters.prompt_tokens,
-        cached_tokens=counters.cached_tokens,
-        prefill_tokens=counters.prefill_tokens,
-        decode_tokens=counters.decode_tokens,
-        prefill_s=counters.prefill_s,
-        decode_s=counters.decode_s,
-        requests=dict(counters.requests),
         preemptions=scheduler.preemptions,
-        evicted_pages=cached.evicted_pages,
-        evicted_states=cached.evicted_states,
         experts=experts,
         rows=rows,
     )

@@ -7,23 +7,12 @@ started on a guess yield to those that a lookup waits for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from strata.experts.residency import Residency
 from strata.experts.shelf import Shelf
 from strata.types import IntArray
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A key in a slot of a tier that no lookup has asked for yet."""
-
-    into: Residency
-    key: int
-    slot: int
 
 
 class Guesses:
@@ -33,7 +22,8 @@ class Guesses:
 
     def __init__(self, places: int, experts: int) -> None:
         self._experts = experts
-        self._open: dict[int, list[Guess]] = {}
+        # By place: the tier, the key and its slot, which no lookup has asked for yet.
+        self._open: dict[int, list[tuple[Residency, int, int]]] = {}
         self.started = np.zeros(places, np.int64)
         self.used = np.zeros(places, np.int64)
         self.wasted = np.zeros(places, np.int64)
@@ -54,7 +44,7 @@ class Guesses:
                 continue
             slot = shelf.bring(into, key, stays=False, urgent=False)
             into.pin([slot])
-            guesses.append(Guess(into, key, slot))
+            guesses.append((into, key, slot))
             disk, bus = disk + (into is host), bus + (into is not host)
         self.started[place] += disk + bus
         return disk * shelf.nbytes, bus * shelf.nbytes
@@ -63,11 +53,10 @@ class Guesses:
         """A place is looked up: `wanted` [experts] is nonzero for what it wants, None for nothing.
         Whoever wants a guess holds its slot by now.
         """
-        for guess in self._open.pop(place, ()):
-            expert = guess.key % self._experts
-            hit = wanted is not None and wanted[expert] and guess.into.slot_of[guess.key] >= 0
+        for into, key, slot in self._open.pop(place, ()):
+            hit = wanted is not None and wanted[key % self._experts] and into.slot_of[key] >= 0
             (self.used if hit else self.wasted)[place] += 1
-            guess.into.unpin([guess.slot])
+            into.unpin([slot])
 
     def clear(self) -> None:
         """The step is over: what is still open was wasted."""

@@ -150,29 +150,6 @@ class Residency:
         keys: IntArray = self._key_of[(self._state == _KEPT) & (self._pins == 0)]
         return keys
 
-    def held(self) -> list[tuple[int, int]]:
-        """(key, slot) of all that can be read."""
-        slots = np.flatnonzero((self._state == _KEPT) | (self._state == _PASSING))
-        return [(int(self._key_of[slot]), int(slot)) for slot in slots]
-
-    def verify(self) -> None:
-        """Asserts that all of this agrees."""
-        state, holds = self._state, self._key_of >= 0
-        assert sorted(self._free) == np.flatnonzero(state == _FREE).tolist()
-        assert sorted(self._coming) == np.flatnonzero(state == _COMING).tolist()
-        assert (holds == ((state != _FREE) & (state != _FAILED))).all()
-        slots = np.flatnonzero(holds)
-        assert (self.slot_of[self._key_of[slots]] == slots).all()
-        assert np.count_nonzero(self.slot_of >= 0) == len(slots)
-        assert (self._pins >= 0).all() and not self._pins[state == _FREE].any()
-        assert self._pins[(state == _PASSING) | (state == _FAILED)].all()
-        assert (self._stays[state == _KEPT]).all()
-        assert not self._stays[(state != _KEPT) & (state != _COMING)].any()
-        assert self.spare >= 0
-        at = self._addresses[self._key_of[slots]]
-        lies = self._begin + slots * self.arena.nbytes
-        assert (at == np.where(state[slots] == _KEPT, lies, 0)).all()
-
     # --------------------------------------------------------------- changes
 
     def _keep(self, slot: int) -> None:

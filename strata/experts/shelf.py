@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strata.experts.policy import settle
 from strata.experts.residency import Residency
-from strata.memory.transfer import Copier
+from strata.memory.transfer import ThreadCopier
 from strata.types import IntArray
 
 Read = Callable[[int, Tensor], None]  # fills a slot with the record of a key
@@ -36,15 +36,15 @@ class Shelf:
     nbytes: int
     tiers: Sequence[Residency]
     read: Read
-    disk: Copier
-    bus: Copier
+    disk: ThreadCopier
+    bus: ThreadCopier
 
     @property
     def host(self) -> Residency:
         """Main memory."""
         return self.tiers[-1]
 
-    def copier(self, into: Residency) -> Copier:
+    def copier(self, into: Residency) -> ThreadCopier:
         """What runs the transfers into a tier."""
         return self.disk if into is self.host else self.bus
 

@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,12 @@ from strata.experts.policy import Policy
 from strata.experts.prefetch import Guesses
 from strata.experts.residency import Residency
 from strata.experts.shelf import Read, Shelf
+from strata.experts.trace import TraceWriter
 from strata.experts.waves import Waves
 from strata.figures import ExpertFigures, ExpertUse
 from strata.kernels.moe import ExpertWave
 from strata.memory.arena import SlotArena
-from strata.memory.transfer import Copier
+from strata.memory.transfer import ThreadCopier
 from strata.types import ConfigError, IntArray, StrataError
 
 _log = logging.getLogger(__name__)
@@ -42,15 +42,8 @@ class TierPlan:
 
     slots: Mapping[int, int]
     policy: Policy
-    copier: Copier
+    copier: ThreadCopier
     device: str = "cpu"
-
-
-class Trace(Protocol):
-    """Where lookups are written down."""
-
-    def note(self, step: int, place: int, rows: int, experts: IntArray, counts: IntArray) -> None:
-        """One lookup of distinct experts."""
 
 
 class PlaceSource:
@@ -72,13 +65,6 @@ class PlaceSource:
         self._store.served(self._place, chosen)
 
 
-class _Shown(NamedTuple):
-    """Copies of tables for `figures`; `numbers` [7, places] in the order of its fields."""
-
-    uses: Table
-    numbers: npt.NDArray[np.int64]
-
-
 class ExpertStore:
     """The experts of all places. `ahead`: whether guesses are of use. `rates` as measured so far.
 
@@ -94,7 +80,7 @@ class ExpertStore:
         *,
         top_k: int,
         prefetch: bool = True,
-        trace: Trace | None = None,
+        trace: TraceWriter | None = None,
         rates: Rates | None = None,
     ) -> None:
         """`read` fills a slot with a key's record, on a thread of the host's copier. ConfigError
@@ -157,8 +143,8 @@ class ExpertStore:
 
     def figures(self) -> list[ExpertFigures]:
         """One for each place, up to the last step. From any thread."""
-        shown = self._shown
-        lines = zip(self.layout.places, shown.uses.uses(), shown.numbers.T.tolist(), strict=True)
+        uses, numbers = self._shown
+        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), strict=True)
         return [
             ExpertFigures(place.layer, place.count, device, host, place.record, use, *others)
             for place, use, (device, host, *others) in lines
@@ -174,12 +160,13 @@ class ExpertStore:
             for tier in shelf.tiers:
                 tier.land()
 
-    def _show(self) -> _Shown:
+    def _show(self) -> tuple[Table, npt.NDArray[np.int64]]:
+        """Copies for `figures`: uses, and numbers [7, places] in the order of its fields."""
         kept = (self._addresses != 0).reshape(len(self._plans), len(self._shelves), -1).sum(2)
         on_device = kept[0] if len(kept) > 1 else np.zeros_like(kept[0])
         guesses = self._guesses
         moves = (self._active, self._evicted, guesses.started, guesses.used, guesses.wasted)
-        return _Shown(self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves)))
+        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves))
 
     # ---------------------------------------------------------------- lookups
 

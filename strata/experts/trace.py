@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,11 +56,9 @@ class TraceWriter:
         line = json.dumps({"kind": _KIND, **asdict(head)}).encode()
         line += b" " * (-(len(line) + 1) % _WORD.itemsize) + b"\n"
         self._path = path
-        try:
+        with _writing(path):
             self._file = open(path, "wb", buffering=_BUFFER)  # noqa: SIM115
             self._file.write(line)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def note(self, step: int, place: int, rows: int, experts: IntArray, counts: IntArray) -> None:
         """Appends one lookup."""
@@ -68,20 +67,21 @@ class TraceWriter:
         words[:4] = step, place, rows, len(experts)
         words[4 : 4 + len(experts)] = experts
         words[4 + len(experts) :] = counts
-        try:
+        with _writing(self._path):
             self._file.write(words.data)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def close(self) -> None:
         """Writes what is buffered. May be called again."""
-        try:
+        with _writing(self._path):
             self._file.close()
-        except OSError as error:
-            raise self._failed(error) from error
 
-    def _failed(self, error: OSError) -> ModelError:
-        return ModelError(f"cannot write the trace {self._path}: {error.strerror or error}")
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"cannot write the trace {path}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

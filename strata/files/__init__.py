@@ -20,9 +20,13 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from strata.types import ModelError
 
 # Types that weights may have, and the plain ones that occur beside them.
-_WEIGHTS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+WEIGHTS = (
+    *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K"),
+    *("Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL"),
+    *("IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
+)
 _PLAIN = ("I8", "I16", "I32", "I64", "F64")
-_SUPPORTED = ", ".join(_WEIGHTS)
+_SUPPORTED = ", ".join(WEIGHTS)
 # Numbers of GGML types of which quantised tensors of a folder are made, and our own for those that
 # GGML has not.
 I32, I64, E4M3, U8 = 26, 27, 1002, 1003
@@ -68,7 +72,7 @@ class ModelFile:
 def tensor_bytes(name: str, format: int, shape: tuple[int, ...]) -> int:
     """Bytes that a tensor takes. ModelError for a type or a row length that cannot be."""
     label = type_name(format)
-    if label not in _WEIGHTS + _PLAIN:
+    if label not in WEIGHTS + _PLAIN:
         raise ModelError(f"tensor {name!r} has type {label}; supported: {_SUPPORTED}")
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType(format)]
     if (shape[-1] if shape else 1) % block:

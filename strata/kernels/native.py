@@ -86,7 +86,7 @@ class NativeKernels:
     kv_dtype = "float16"
 
     def __init__(self, threads: int, isa: str | None = None) -> None:
-        """`isa`: avx512, avx2 or portable; the best one by default. Raises ConfigError."""
+        """`isa`: avx512, avx2, neon or portable; the best one by default. Raises ConfigError."""
         available = _cpu.isas()
         chosen = isa or available[0]
         if chosen not in available:

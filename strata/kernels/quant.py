@@ -7,7 +7,7 @@ A row of `cols` weights is `cols / block` consecutive blocks; rows follow each o
 padding. d and m are scales of a block, s and t of a part of it, q is a weight's own:
 
 ===========================  ======  ==============  ===============================
-type                         block   bits a weight    weight
+type                         block   bits a weight   weight
 ===========================  ======  ==============  ===============================
 F32 F16 BF16                 1       32, 16          as it is
 Q8_0 Q5_0 Q4_0               32      8.5 5.5 4.5     d q
@@ -177,8 +177,7 @@ def quantised(data: Tensor, number: int, rows: int, cols: int) -> QTensor:
     try:
         kind = Format(number)
     except ValueError:
-        known = number in iter(gguf.GGMLQuantizationType)
-        name = gguf.GGMLQuantizationType(number).name if known else number
+        name = {int(t): t.name for t in gguf.GGMLQuantizationType}.get(number, str(number))
         names = ", ".join(f.name for f in FILE_FORMATS)
         raise ModelError(
             f"weights of GGML type {name} are not supported; supported are {names}"

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,7 @@ from strata.types import StorageError
 ALIGN = 4096
 DEPTHS = (1, 2, 4, 8)
 _RETRIES = 3
-_PAUSE_S = 0.01  # before the first retry; the next ones wait longer
+_PAUSE_S = 0.01
 _DIRECT = getattr(os, "O_DIRECT", 0)
 # Read into by turns when measuring: what lies in the processor's cache is faster to write to.
 _SPREAD = 64 << 20
@@ -82,6 +81,24 @@ class Descriptor:
             _forget(fd, offset, len(view))
         return count
 
+    def fill(self, view: memoryview, offset: int, least: int, pause_s: float = 0.0) -> str:
+        """Reads at least `least` bytes; "", or what is wrong, even after retries. `pause_s` goes
+        before the first of them; the next ones wait longer.
+        """
+        trouble = ""
+        for attempt in range(1 + _RETRIES):
+            if attempt:
+                time.sleep(attempt * pause_s)
+            try:
+                count = self.read(view, offset)
+            except OSError as error:
+                trouble = error.strerror or str(error)
+            else:
+                if count >= least:
+                    return ""
+                trouble = f"only {count} of {least} bytes came"
+        return trouble
+
     def _replace(self, direct: int) -> None:
         fd = os.open(self._path, self._flags | direct, 0o644)
         self._open.append(fd)
@@ -130,11 +147,6 @@ class RecordFile:
         except OSError as error:
             raise StorageError(f"cannot open {path}: {error.strerror or error}") from error
 
-    @property
-    def direct(self) -> bool:
-        """Whether reads go past the page cache."""
-        return self._file.current[1]
-
     def read(self, number: int, into: Tensor) -> None:
         """Fills `into`, uint8 [sizes[number]] in main memory, with a record.
 
@@ -156,22 +168,11 @@ class RecordFile:
         """Reads without a look at the checksum."""
         size, offset = int(self.sizes[number]), int(self._offsets[number])
         assert len(view) == size
-        trouble = ""
-        for attempt in range(1 + _RETRIES):
-            if attempt:
-                time.sleep(attempt * _PAUSE_S)
-            try:
-                count = self._file.read(view, offset)
-            except OSError as error:
-                trouble = error.strerror or str(error)
-            else:
-                if count == size:
-                    return
-                trouble = f"only {count} of {size} bytes came"
-        raise StorageError(
-            f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it is"
-            " sound, pack the model again with `strata pack --force`"
-        )
+        if trouble := self._file.fill(view, offset, size, _PAUSE_S):
+            raise StorageError(
+                f"record {number} of {self.path} cannot be read ({trouble}): check the disk; if it"
+                " is sound, pack the model again with `strata pack --force`"
+            )
 
     def close(self) -> None:
         """Once no read is under way."""
@@ -251,10 +252,5 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._file.close()

@@ -28,7 +28,6 @@ _NEAR = 2  # blocks (of ALIGN bytes) that are read for nothing rather than with 
 _WINDOW = 16  # a read begins and ends in one window of so many blocks, but for its last row
 _PIECE = 64  # blocks that a thread reads before it hands out the rows
 _DEPTH = 8
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +53,11 @@ class _File:
 
     def read(self, block: int, into: Bytes, least: int) -> None:
         """Fills `into` from that block on; at least `least` bytes. StorageError."""
-        trouble = ""
-        for _ in range(_TRIES):
-            try:
-                got = self._file.read(into.data, block * ALIGN)
-            except OSError as error:
-                trouble = error.strerror or str(error)
-            else:
-                if got >= least:
-                    return
-                trouble = f"only {got} of {least} bytes came"
-        raise StorageError(
-            f"{self._path} cannot be read at byte {block * ALIGN} ({trouble}): see whether the file"
-            " is whole and the disk well"
-        )
+        if trouble := self._file.fill(into.data, block * ALIGN, least):
+            raise StorageError(
+                f"{self._path} cannot be read at byte {block * ALIGN} ({trouble}): see whether"
+                " the file is whole and the disk well"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,9 +1,7 @@
-"""Transfer and Copier: bytes on their way.
+"""Transfer and ThreadCopier: bytes on their way.
 
 A copier runs jobs, each of which moves bytes to where they belong; a transfer is one of them. It
 is the only thing below the engine's client that is not yet true. Knows nothing of what is moved.
-
-`ThreadCopier` runs jobs on threads of its own, `CudaCopier` on a stream of its own besides.
 """
 
 from __future__ import annotations
@@ -13,9 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from time import perf_counter
-from typing import Protocol
-
-import torch
 
 from strata.types import StrataError
 
@@ -39,24 +34,9 @@ class Transfer:
         self.seconds = 0.0  # that the job took
 
 
-class Copier(Protocol):
-    """Runs jobs. A job may raise StrataError or OSError: its transfer has then failed."""
-
-    def submit(self, job: Callable[[], None], nbytes: int, urgent: bool = True) -> Transfer:
-        """Starts a job as soon as it can; urgent ones come before all others."""
-
-    def hasten(self, transfer: Transfer) -> None:
-        """Makes a transfer urgent, if it has not begun."""
-
-    def wait(self, transfers: Collection[Transfer]) -> None:
-        """Returns once at least one of them is settled."""
-
-    def close(self) -> None:
-        """Waits for what is running and drops the rest, which fails."""
-
-
 class ThreadCopier:
-    """A Copier whose jobs run on `threads` threads, in the order of submission among equals.
+    """Runs jobs on `threads` threads, urgent ones first, in the order of submission among equals. A
+    job may raise StrataError or OSError: its transfer has then failed.
 
     The lock guards both queues and every transfer; jobs run outside of it.
     """
@@ -118,7 +98,7 @@ class ThreadCopier:
             transfer, job = taken
             began, error = perf_counter(), None
             try:
-                self._run(job)
+                job()
             except (StrataError, OSError) as failure:
                 error = str(failure)
             except Exception as failure:
@@ -136,39 +116,6 @@ class ThreadCopier:
             self._work.wait_for(lambda: self._urgent or self._later or self._closed)
             queue = self._urgent or self._later
             return queue.popitem(last=False) if queue else None
-
-    def _run(self, job: Job) -> None:
-        job()
-
-
-class CudaCopier(ThreadCopier):
-    """Jobs that copy between pinned memory and a CUDA device, on a stream of their own.
-
-    A job issues its copies with `non_blocking=True`; its transfer settles once an event behind them
-    has passed, so a kernel started afterwards on any stream sees the bytes. Whoever hands out a
-    slot to be written must know that no kernel reads it any more.
-
-    Never yet run on a GPU: the thread part is ThreadCopier's, the stream part is untested.
-    """
-
-    def __init__(self, device: str) -> None:
-        """`device` as torch names it: "cuda", "cuda:1"."""
-        self._device = torch.device(device)
-        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        # One thread: the copies of one direction share one engine, so more would only take turns.
-        super().__init__(1, "strata-bus")
-
-    def _run(self, job: Job) -> None:
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            job()
-            passed = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            passed.record(self._stream)
-        passed.synchronize()
-
-
-def bus_copier(device: str) -> Copier:
-    """The copier for transfers between main memory and `device`."""
-    return CudaCopier(device) if device.startswith("cuda") else ThreadCopier(1, "strata-bus")
 
 
 def _settle(transfer: Transfer, error: str | None, seconds: float = 0.0) -> None:

@@ -63,10 +63,6 @@ def page(read: Callable[[Exchange], bytes]) -> Action:
     return action
 
 
-def _only(method: str, action: Action) -> Mapping[str, Action]:
-    return {method: action}
-
-
 def _missing(exchange: Exchange) -> bytes:
     raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
 
@@ -156,6 +152,10 @@ class Actions:
         """GET /v1/models/{id}."""
         return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
 
+    def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
+        """Answers with what `tell` makes of the engine's counters."""
+        return page(lambda _: tell(self._lobby.service().engine.snapshot()))
+
     async def metrics(self, exchange: Exchange, caller: str) -> None:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
         service = self._lobby.present
@@ -167,14 +167,6 @@ class Actions:
         if (reason := self._lobby.reason) is None:
             return await exchange.reply(200, b'{"status":"ok"}')
         await exchange.reply(503, orjson.dumps({"status": "unavailable", "reason": reason}))
-
-    def cache(self, exchange: Exchange) -> bytes:
-        """GET /v1/cache."""
-        return facts.cache(self._lobby.service().engine.snapshot())
-
-    def experts(self, exchange: Exchange) -> bytes:
-        """GET /v1/experts."""
-        return experts.page(self._lobby.service().engine.snapshot())
 
     async def clear(self, exchange: Exchange, caller: str) -> None:
         """DELETE /v1/cache."""
@@ -236,21 +228,24 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     meters = metrics.Meters()
     actions = Actions(lobby, access, meters)
     openapi = openapi_document()
-    get, post = partial(_only, "GET"), partial(_only, "POST")
     table: list[tuple[str, Mapping[str, Action], bool]] = [
-        ("/v1/chat/completions", post(actions.chat), False),
-        ("/v1/completions", post(actions.completions), False),
-        ("/v1/models", get(page(lambda _: facts.model_list(lobby.service()))), False),
-        ("/v1/models/{name:path}", get(page(actions.model)), False),
-        ("/v1/requests", get(page(lambda _: facts.request_list(lobby.service()))), False),
-        ("/v1/experts", get(page(actions.experts)), False),
-        ("/v1/cache", {"GET": page(actions.cache), "DELETE": actions.clear}, False),
-        ("/v1/tokenize", post(actions.tokenize), False),
-        ("/v1/detokenize", post(actions.detokenize), False),
-        ("/v1/metrics", get(actions.metrics), False),
-        ("/v1/health", get(actions.health), True),
-        ("/v1/openapi.json", get(page(lambda _: openapi)), True),
-        ("/v1", get(page(lambda _: facts.about(lobby))), True),
+        ("/v1/chat/completions", {"POST": actions.chat}, False),
+        ("/v1/completions", {"POST": actions.completions}, False),
+        ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
+        ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
+        ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
+        ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
+        (
+            "/v1/cache",
+            {"GET": actions.counted(facts.cache), "DELETE": actions.clear},
+            False,
+        ),
+        ("/v1/tokenize", {"POST": actions.tokenize}, False),
+        ("/v1/detokenize", {"POST": actions.detokenize}, False),
+        ("/v1/metrics", {"GET": actions.metrics}, False),
+        ("/v1/health", {"GET": actions.health}, True),
+        ("/v1/openapi.json", {"GET": page(lambda _: openapi)}, True),
+        ("/v1", {"GET": page(lambda _: facts.about(lobby))}, True),
     ]
     routes: list[Route] = []
     for path, allowed, public in table:

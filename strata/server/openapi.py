@@ -55,11 +55,14 @@ def openapi_document() -> bytes:
         [(body, "validation") for _, _, _, body, _ in _ROUTES if body is not None],
         ref_template=_REF,
     )
+    paths: dict[str, dict[str, Any]] = {}
+    for path, method, summary, body, errors in _ROUTES:
+        paths.setdefault(path, {})[method] = _operation(path, summary, body, errors)
     return orjson.dumps(
         {
             "openapi": "3.1.0",
             "info": {"title": "Strata", "version": strata.__version__},
-            "paths": _paths(),
+            "paths": paths,
             "components": {
                 "schemas": {**schemas.get("$defs", {}), "Error": _ERROR_SCHEMA},
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -67,13 +70,6 @@ def openapi_document() -> bytes:
             "security": [{}, {"key": []}],
         }
     )
-
-
-def _paths() -> dict[str, dict[str, Any]]:
-    paths: dict[str, dict[str, Any]] = {}
-    for path, method, summary, body, errors in _ROUTES:
-        paths.setdefault(path, {})[method] = _operation(path, summary, body, errors)
-    return paths
 
 
 def _operation(

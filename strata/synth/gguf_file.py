@@ -19,6 +19,11 @@ from strata.synth.tensors import Tensor, gguf_tensors, ngram_layer
 from strata.synth.words import CHATML, END, END_OF_TEXT, SPECIAL, Words
 from strata.types import ProgressSink
 
+MIXES = {"Q4_K_M": (Type.Q4_K, Type.Q6_K), "Q5_K_M": (Type.Q5_K, Type.Q6_K)}
+"""Mixtures of formats as llama.cpp names them: of most matrices, and of those that errors in hurt
+most: the output, and in some layers values and what the feed-forward ends with.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -47,12 +52,13 @@ def write(
     writer.add_name(f"synthetic {family.model_type}")
     _sizes(writer, family, shape)
     _tokenizer(writer, words)
-    items = [(one, _format(one, Type[kind])) for one in gguf_tensors(family, shape)]
+    items = [(one, *_formats(one, kind, shape)) for one in gguf_tensors(family, shape)]
     parts = [
-        Part(one.name, one.shape, own, partial(pieces, one, own, words, seed)) for one, own in items
+        Part(one.name, one.shape, own, partial(pieces, one, own, words, seed))
+        for one, _, own in items
     ]
     write_parts(writer, path, parts, progress)
-    return [f"{one.name} ({own.name})" for one, own in items if _odd(one, own, Type[kind])]
+    return [f"{one.name} ({own.name})" for one, asked, own in items if asked != own]
 
 
 def write_parts(
@@ -83,12 +89,25 @@ def write_parts(
         beside.unlink(missing_ok=True)
 
 
-def _format(one: Tensor, kind: Type) -> Type:
-    return Type.F32 if one.exact else blocks.fitting(kind, one.shape[-1])
+def _formats(one: Tensor, kind: str, shape: Shape) -> tuple[Type, Type]:
+    """The format that `kind` asks for, and the one that fits."""
+    if one.exact:
+        return Type.F32, Type.F32
+    most, finer = MIXES.get(kind) or (Type[kind], Type[kind])
+    asked = finer if _hurts(one.name, shape.layers) else most
+    return asked, blocks.fitting(asked, one.shape[-1])
 
 
-def _odd(one: Tensor, own: Type, kind: Type) -> bool:
-    return not one.exact and own != kind
+def _hurts(name: str, layers: int) -> bool:
+    """llama.cpp's rule (llama-quant.cpp, use_more_bits): the first and last eighth of the layers,
+    and every third between.
+    """
+    if name == "output.weight":
+        return True
+    if not any(part in name for part in (".attn_v.", ".ffn_down")):
+        return False
+    layer, eighth = int(name.split(".")[1]), layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
 
 
 def _sizes(writer: GGUFWriter, family: Family, s: Shape) -> None:

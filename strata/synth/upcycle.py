@@ -25,8 +25,11 @@ from strata.types import ModelError, ProgressSink
 # dense architecture -> the one with the same attention whose experts' shares add up to one
 _TARGETS = {"llama": "llama", "qwen3": "qwen3moe"}
 _COPIED = {f"ffn_{name}": f"ffn_{name}_exps" for name in ("gate", "up", "down")}
-# What noise is stored in where the package cannot quantise.
-_NEAREST = {Type.Q4_K: Type.Q4_1, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
+# What noise is stored in where the package cannot quantise: Q4_1 unless it is one of these.
+_NEAREST = {Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
+_NO_QUANTISER = {
+    Type[name] for name in blocks.FORMATS if "_K" in name or "IQ" in name or name == "NVFP4"
+}
 _VALUES = 1 << 20  # made at a time
 
 
@@ -100,8 +103,8 @@ def _parts(tensor: ReaderTensor, mixture: Mixture, seed: int) -> Iterator[Part]:
     if stem not in _COPIED:
         yield Part(tensor.name, shape, kind, lambda: iter([tensor.data.view(np.uint8)]))
         return
-    if mixture.noise:
-        kind = _NEAREST.get(kind, kind)
+    if mixture.noise and kind in _NO_QUANTISER:
+        kind = _NEAREST.get(kind, Type.Q4_1)
     name = f"{at}.{_COPIED[stem]}.weight"
     yield Part(
         name,

@@ -14,12 +14,8 @@ from strata.text.source import Chat, Rendering
 from strata.text.tokenizer import Tokenizer
 from strata.types import RequestError
 
-FIELD = "cache_anchor"
-"""A message with this field true has an anchor at its end."""
-
-MOST = 4
-"""So many anchors that a client asks for are kept, the last ones."""
-
+FIELD = "cache_anchor"  # A message with this field true has an anchor at its end.
+MOST = 4  # So many anchors that a client asks for are kept, the last ones.
 _STRIDE = 1024  # tokens compared at once
 _NEAR = 8  # tokens before a border in which its control token is looked for
 

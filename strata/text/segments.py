@@ -24,11 +24,6 @@ class SegmentCache:
         self._entries: OrderedDict[tuple[Hashable, str], array[int]] = OrderedDict()
         self._lock = Lock()
 
-    @property
-    def used(self) -> int:
-        """Bytes held now."""
-        return self._used
-
     def get(self, reading: Hashable, text: str) -> array[int] | None:
         """The ids of a text under a reading, or None. Not to be changed."""
         with self._lock:

@@ -19,15 +19,9 @@ from strata.types import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token added.
-
-    `tokens` are the ids that this text came from, in order; those of tokens whose text is
-    still held back, or that have none, come with a later piece. `stopped`: a stop string
-    was found, and no text follows.
-    """
+    """What one token added. `stopped`: a stop string was found, and no text follows."""
 
     text: str
-    tokens: list[int]
     stopped: bool
 
 
@@ -43,22 +37,20 @@ class TextStream:
         self._min_tokens = min_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
-        self._tokens: list[int] = []
         self._count = 0
         self._stopped = False
 
     def feed(self, token: int) -> Piece:
         """Add the next token of the answer. After a stop string, tokens have no effect."""
         if self._stopped:
-            return Piece("", [], True)
+            return Piece("", True)
         self._count += 1
-        self._tokens.append(token)
         return self._advance(self._decoder.decode(self._tokenizer.token_bytes(token)), last=False)
 
     def finish(self) -> Piece:
-        """The end of the answer: what was held back, and the tokens without text."""
+        """The end of the answer: what was held back."""
         if self._stopped:
-            return Piece("", [], True)
+            return Piece("", True)
         return self._advance(self._decoder.decode(b"", final=True), last=True)
 
     def _advance(self, new: str, last: bool) -> Piece:
@@ -67,14 +59,10 @@ class TextStream:
         at = self._first_stop(text, after)
         if at is not None:
             self._stopped, self._held = True, ""
-            return Piece(text[:at], self._take(), True)
+            return Piece(text[:at], True)
         ready = len(text) if last else len(text) - self._hold(text)
         self._held = text[ready:]
-        return Piece(text[:ready], self._take() if ready or last else [], False)
-
-    def _take(self) -> list[int]:
-        tokens, self._tokens = self._tokens, []
-        return tokens
+        return Piece(text[:ready], False)
 
     def _first_stop(self, text: str, after: int) -> int | None:
         """Where the first stop string that ends beyond offset `after` begins, or None."""

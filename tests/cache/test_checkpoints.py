@@ -6,10 +6,10 @@ Block 4. The World of `sim` checks that each restored state is that of exactly i
 from __future__ import annotations
 
 import pytest
+from sim.invariants import nodes_of, verify
 from sim.world import Seq, World
 
 from strata.cache import Full, PrefixCache, Run, Wait
-from strata.cache.check import verify
 from strata.types import Capture, StateCopy
 
 TEXT = [1, 2, 3, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 0, 2, 0, 3, 1]  # 18 tokens
@@ -160,7 +160,7 @@ def test_a_failed_step_leaves_no_state_behind() -> None:
     for _ in range(8):
         world.step(4)
     world.fail(4, retry=False)
-    kept = [node.end for node in world.cache._trie.nodes() if node.checkpoint]
+    kept = [node.end for node in nodes_of(world.cache._trie) if node.checkpoint]
     assert sorted(kept) == [5, len(TEXT) - 1], "what was captured in good steps, nothing else"
 
 
@@ -169,7 +169,7 @@ def test_a_capture_that_was_not_written_is_not_attached() -> None:
     world.submit(TEXT, stable_len=9)
     world.admit()
     world.step(64, lose=lambda: True)
-    assert [n for n in world.cache._trie.nodes() if n.checkpoint and n.end == 9] == []
+    assert [n for n in nodes_of(world.cache._trie) if n.checkpoint and n.end == 9] == []
     assert world.cache.stats().states_free == 100 - world.cache.stats().states_cached
 
 
@@ -188,7 +188,7 @@ def test_captures_of_an_abandoned_plan_are_free_again() -> None:
     assert [(c.row, c.offset, c.position) for c in again] == [(1, 1, 9), (1, 9, 17)]
     cache.commit(got.lease, 18, again[:1])
     verify(cache)
-    assert [n.end for n in cache._trie.nodes() if n.checkpoint] == [9]
+    assert [n.end for n in nodes_of(cache._trie) if n.checkpoint] == [9]
 
 
 def test_a_capture_must_have_been_reserved() -> None:
@@ -229,7 +229,7 @@ def test_the_checkpoint_to_restore_survives_the_allocation_it_needs() -> None:
         world.submit([n] * 9)
         finish(world)
     # Two are kept at most beside the live slot; the oldest of them is resumed from.
-    kept = [node for node in world.cache._trie.nodes() if node.checkpoint]
+    kept = [node for node in nodes_of(world.cache._trie) if node.checkpoint]
     oldest = min(kept, key=lambda n: (n.checkpoint.age, n.end))  # type: ignore[union-attr]
     token = oldest.key[0]
     again = world.submit([token] * oldest.end + [9])
@@ -261,7 +261,7 @@ def test_a_rolling_checkpoint_that_was_not_written_is_none() -> None:
     world.step(1, lose=lambda: True)  # the one at 28 is lost, and that at 24 overwritten
     world.step(1)
     world.abort(seq)
-    kept = [node.end for node in world.cache._trie.nodes() if node.checkpoint]
+    kept = [node.end for node in nodes_of(world.cache._trie) if node.checkpoint]
     assert sorted(kept) == [len(TEXT) - 1, 29]
 
 
@@ -279,7 +279,7 @@ def test_a_side_call_does_not_cost_a_long_talk_its_state() -> None:
 
 
 def kept(world: World) -> list[int]:
-    return sorted(node.end for node in world.cache._trie.nodes() if node.checkpoint)
+    return sorted(node.end for node in nodes_of(world.cache._trie) if node.checkpoint)
 
 
 def test_what_goes_first_is_what_saves_least() -> None:
@@ -326,7 +326,7 @@ def test_a_long_read_keeps_a_rung_for_those_who_leave_it_there() -> None:
         cache.commit(got.lease, start + 512, plan)
     assert taken == [8192]
     cache.release(got.lease, 8704)
-    assert {n.end for n in cache._trie.nodes() if n.checkpoint} == {8192, 8704}
+    assert {n.end for n in nodes_of(cache._trie) if n.checkpoint} == {8192, 8704}
     verify(cache)
 
 

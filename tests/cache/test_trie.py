@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from sim.invariants import nodes_of
 
 from strata.cache.trie import TOKEN, BlockTrie, Node, common, encode
 
@@ -151,7 +152,7 @@ def test_match_changes_nothing() -> None:
     def picture() -> list[tuple[object, ...]]:
         return [
             (n.key, n.end, n.page, n.pins, n.hits, n.age, n.owner, tuple(n.children.order))
-            for n in trie.nodes()
+            for n in nodes_of(trie)
         ]
 
     before = picture()

@@ -43,6 +43,9 @@ def test_the_demo_serves_a_mixture_with_memory_for_a_third(
     assert main(["demo", "--expert-ram", "1GiB"]) == 0
     assert served[1].expert_ram == "1GiB"
     assert Path(served[1].model).stat().st_mtime_ns == made, "it is made once"
+    monkeypatch.setenv("STRATA_EXPERT_RAM", "2GiB")
+    assert main(["demo"]) == 0
+    assert not hasattr(served[2], "expert_ram"), "the environment beats the demo's own choice"
 
 
 def test_the_first_answer_tells_where_experts_came_from(scripted: Any) -> None:

@@ -10,15 +10,16 @@ where the prefix ends.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from sim.invariants import verify
 
-from strata.cache.check import verify
 from strata.engine.core import Clocks
 from strata.engine.loop import Engine
+from strata.engine.outlet import QueueOutlet, deliver
 from strata.engine.sampler import Chooser, Sampler
 from strata.engine.settings import EngineSettings
 from strata.kernels import StepResult
@@ -205,16 +206,28 @@ class ScriptedModel:
         return events
 
 
+def generate(engine: Engine, request: Request) -> Iterator[Event]:
+    """Answer one request, submitted at once. Closing the iterator cancels."""
+    outlet = QueueOutlet()
+    engine.submit(request, outlet)
+
+    def events() -> Iterator[Event]:
+        try:
+            while not isinstance(event := outlet.events.get(), DoneEvent | FailedEvent):
+                yield event
+            yield event
+        finally:
+            engine.cancel(request.id)
+
+    return events()
+
+
 class Ear:
     """An outlet that keeps what it hears, on a list shared by the bench."""
 
     def __init__(self, heard: list[Event]) -> None:
-        self.channel = self
+        self.channel = deliver
         self._heard = heard
-
-    def send(self, batch: list[tuple[Any, Event]]) -> None:
-        for outlet, event in batch:
-            outlet.put(event)
 
     def put(self, event: Event) -> None:
         self._heard.append(event)

@@ -81,7 +81,7 @@ def test_the_prefix_is_reusable_when_the_last_event_comes() -> None:
         """Asks again the moment the answer ends, as a client would."""
 
         def __init__(self) -> None:
-            self.channel = self
+            self.channel = self.send
 
         def send(self, batch) -> None:
             nonlocal follow

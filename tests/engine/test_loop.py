@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
-from scripted import ScriptedModel
+from scripted import ScriptedModel, generate
 
 from strata.engine.client import EngineClient
 from strata.engine.loop import Engine
@@ -59,7 +59,7 @@ def until(what, limit: float = 10.0) -> None:
 
 def test_plain_iteration(engine: Engine) -> None:
     asked = request("a", range(20), 9)
-    events = list(engine.generate(asked))
+    events = list(generate(engine, asked))
     assert [type(e) for e in events] == [TokenEvent] * 9 + [DoneEvent]
     assert [e.token for e in events[:-1]] == [
         e.token for e in engine.core.runner.model.answer(asked)
@@ -135,7 +135,7 @@ def test_a_client_that_goes_away_frees_its_row(engine: Engine, how: str) -> None
                 with pytest.raises(StopAsyncIteration):
                     await anext(stream)
             elif how == "cancel":
-                client.cancel("a")
+                engine.cancel("a")
                 events = [event async for event in stream]
                 assert isinstance(events[-1], DoneEvent)
                 assert events[-1].finish is Finish.CANCELLED
@@ -152,7 +152,7 @@ def test_a_client_that_goes_away_frees_its_row(engine: Engine, how: str) -> None
 
 
 def test_closing_a_plain_iterator_cancels(engine: Engine) -> None:
-    events = engine.generate(request("a", max_tokens=3000))
+    events = generate(engine, request("a", max_tokens=3000))
     assert isinstance(next(events), TokenEvent)
     events.close()  # type: ignore[attr-defined]
     until(lambda: not engine.core.busy)
@@ -165,13 +165,13 @@ def test_a_closed_event_loop_does_not_hurt_others(engine: Engine) -> None:
         return client.submit(request("gone", max_tokens=200))
 
     kept = asyncio.run(leave())  # the loop is closed, the request still runs
-    assert len(list(engine.generate(request("here")))) == 6
+    assert len(list(generate(engine, request("here")))) == 6
     until(lambda: not engine.core.busy)
     assert engine.error is None and kept is not None
 
 
 def test_idle_it_sleeps(engine: Engine) -> None:
-    list(engine.generate(request("a")))
+    list(generate(engine, request("a")))
     until(lambda: not engine.core.busy)
     before, cpu = engine.core.counters.steps, time.process_time()
     time.sleep(0.4)
@@ -188,7 +188,7 @@ def test_refusals_are_raised_at_once(engine: Engine) -> None:
 
     asyncio.run(main())
     with pytest.raises(RequestError):
-        engine.generate(request("a", range(61), 5, sampling=Sampling(logit_bias=((99, 1.0),))))
+        generate(engine, request("a", range(61), 5, sampling=Sampling(logit_bias=((99, 1.0),))))
 
 
 def test_the_queue_is_bounded() -> None:
@@ -197,13 +197,13 @@ def test_the_queue_is_bounded() -> None:
     model.cost = lambda plan: gate.wait(20) * 0.0
     engine = started(model, batch=1, max_queue=2)
     try:
-        streams = [engine.generate(request(f"r{i}")) for i in range(3)]
+        streams = [generate(engine, request(f"r{i}")) for i in range(3)]
         with pytest.raises(RequestError) as caught:
-            engine.generate(request("more"))
+            generate(engine, request("more"))
         assert caught.value.status == 429 and caught.value.retry_after is not None
         gate.set()
         assert all(len(list(stream)) == 6 for stream in streams)
-        assert len(list(engine.generate(request("more")))) == 6
+        assert len(list(generate(engine, request("more")))) == 6
     finally:
         gate.set()
         engine.stop()
@@ -211,21 +211,21 @@ def test_the_queue_is_bounded() -> None:
 
 def test_stopping_tells_those_who_wait() -> None:
     engine = started()
-    events = engine.generate(request("a", max_tokens=3900))
+    events = generate(engine, request("a", max_tokens=3900))
     next(events)
     engine.stop()
     last = list(events)[-1]
     assert isinstance(last, FailedEvent) and last.status == 503
     assert not engine.ready
     with pytest.raises(RequestError) as caught:
-        engine.generate(request("b"))
+        generate(engine, request("b"))
     assert caught.value.status == 503
 
 
 def test_a_broken_engine_says_so_and_hangs_nobody() -> None:
     engine = started(batch=1)
-    events = engine.generate(request("a", max_tokens=3900))
-    waiting = engine.generate(request("b"))
+    events = generate(engine, request("a", max_tokens=3900))
+    waiting = generate(engine, request("b"))
     next(events)
 
     def broken() -> None:
@@ -238,7 +238,7 @@ def test_a_broken_engine_says_so_and_hangs_nobody() -> None:
     assert engine.error is not None and "two owners" in engine.error
     until(lambda: not engine.ready)
     with pytest.raises(RequestError) as caught:
-        engine.generate(request("c"))
+        generate(engine, request("c"))
     assert caught.value.status == 503
     with pytest.raises(RequestError):
         engine.clear_cache()
@@ -248,9 +248,9 @@ def test_a_broken_engine_says_so_and_hangs_nobody() -> None:
 def test_a_failing_step_does_not_stop_the_thread(engine: Engine) -> None:
     model = engine.core.runner.model
     model.fail = lambda plan: True
-    assert isinstance(list(engine.generate(request("a")))[-1], FailedEvent)
+    assert isinstance(list(generate(engine, request("a")))[-1], FailedEvent)
     model.fail = lambda plan: False
-    assert isinstance(list(engine.generate(request("b")))[-1], DoneEvent)
+    assert isinstance(list(generate(engine, request("b")))[-1], DoneEvent)
     assert engine.ready
 
 
@@ -284,7 +284,7 @@ def test_storm_of_threads(engine: Engine) -> None:
             ask = request(f"{name}-{turn}", range(turn % 5, 20 + name), 12)
             want = [e.token for e in model.answer(ask)]
             heard: list[int] = []
-            events = engine.generate(ask)
+            events = generate(engine, ask)
             for event in events:
                 if isinstance(event, TokenEvent):
                     heard.append(event.token)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scripted import Bench, ScriptedModel
+from sim.invariants import nodes_of
 
 from strata.figures import Freed
 from strata.types import Capture, Request
@@ -249,7 +250,7 @@ def scene(lose: Callable[[Capture], bool]) -> tuple[Bench, list[Request]]:
 
 def kept(b: Bench) -> set[int]:
     """Where checkpoints are."""
-    return {node.end for node in b.core.cache._trie.nodes() if node.checkpoint}
+    return {node.end for node in nodes_of(b.core.cache._trie) if node.checkpoint}
 
 
 def test_a_capture_that_the_model_did_not_write_is_not_used() -> None:

@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 
 from strata.experts.layout import ExpertLayout, Place
+from strata.experts.residency import Residency
 from strata.kernels.moe import ExpertForm
 from strata.memory.transfer import Transfer
+
+FREE, COMING, PASSING, KEPT, FAILED = range(5)  # states of a slot, as Residency numbers them
 
 
 def layout(sizes: Sequence[int], experts: int) -> ExpertLayout:
@@ -38,6 +41,31 @@ def key_at(address: int, nbytes: int) -> int:
     """Whose record lies there; -1 when it is none."""
     words = np.frombuffer((ctypes.c_int32 * (nbytes // 4)).from_address(address), np.int32)
     return int(words[0]) - 1 if (words == words[0]).all() else -1
+
+
+def held(one: Residency) -> list[tuple[int, int]]:
+    """(key, slot) of all that can be read."""
+    slots = np.flatnonzero((one._state == KEPT) | (one._state == PASSING))
+    return [(int(one._key_of[slot]), int(slot)) for slot in slots]
+
+
+def verify(one: Residency) -> None:
+    """Asserts that what a residency knows of its slots agrees."""
+    state, holds = one._state, one._key_of >= 0
+    assert sorted(one._free) == np.flatnonzero(state == FREE).tolist()
+    assert sorted(one._coming) == np.flatnonzero(state == COMING).tolist()
+    assert (holds == ((state != FREE) & (state != FAILED))).all()
+    slots = np.flatnonzero(holds)
+    assert (one.slot_of[one._key_of[slots]] == slots).all()
+    assert np.count_nonzero(one.slot_of >= 0) == len(slots)
+    assert (one._pins >= 0).all() and not one._pins[state == FREE].any()
+    assert one._pins[(state == PASSING) | (state == FAILED)].all()
+    assert (one._stays[state == KEPT]).all()
+    assert not one._stays[(state != KEPT) & (state != COMING)].any()
+    assert one.spare >= 0
+    at = one._addresses[one._key_of[slots]]
+    lies = one._begin + slots * one.arena.nbytes
+    assert (at == np.where(state[slots] == KEPT, lies, 0)).all()
 
 
 class ManualCopier:

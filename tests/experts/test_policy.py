@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.config import Config
-from strata.experts.policies import POLICIES, frequency
+from strata.experts.policies import POLICIES, counting
+from strata.experts.policies.counting import LeastStale, Lfu, Lru, TinyLfu
 from strata.experts.policies.floors import Floors
-from strata.experts.policies.frequency import Lfu, TinyLfu
-from strata.experts.policies.recency import LeastStale, Lru
 from strata.experts.policies.reuse import ValueDensity
 from strata.experts.policy import Policy, settle
 
@@ -72,7 +71,7 @@ def test_lfu_counts_with_a_half_life_of_256_rounds(rounds: list[set[int]]) -> No
 
 
 def test_lfu_ages_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequency, "_HALF_LIFE", 4)
+    monkeypatch.setattr(counting, "_HALF_LIFE", 4)
     policy = Lfu(1, 2)
     for _ in range(5000):
         policy.touch(ids([0]), np.ones(1, np.int32))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.experts.policies import POLICIES
-from strata.experts.policies.recency import Lru
+from strata.experts.policies.counting import Lru
 from strata.experts.replay import BOUNDS, bound, replay
 from strata.experts.trace import Lookup, Trace, TraceHead
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from manual import ManualCopier, fill
+from manual import ManualCopier, fill, verify
 
-from strata.experts.policies.recency import Lru
+from strata.experts.policies.counting import Lru
 from strata.experts.residency import Residency
 from strata.experts.shelf import Shelf
 from strata.memory.arena import SlotArena
@@ -28,7 +28,7 @@ def keep(one: Shelf, host: Residency, keys: list[int]) -> None:
     while host.transfers():
         one.disk.wait(host.transfers())
         host.land()
-    host.verify()
+    verify(host)
 
 
 def choose(

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from manual import ManualCopier, fill, key_at, layout
+from manual import ManualCopier, fill, key_at, layout, verify
 
 from strata.experts.lanes import Rates
-from strata.experts.policies.recency import Lru
+from strata.experts.policies.counting import Lru
 from strata.experts.store import ExpertStore, TierPlan
 from strata.figures import ExpertUse
 from strata.kernels.moe import ExpertWave
@@ -85,7 +85,7 @@ class Scene:
     def quiet(self) -> bool:
         """Whether all slots are free or kept."""
         host = self.store._shelves[0].host
-        host.verify()
+        verify(host)
         return host.free == host.arena.slots - len(self.kept())
 
 

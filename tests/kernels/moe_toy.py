@@ -12,37 +12,23 @@ from functools import cache
 
 import numpy as np
 import torch
-from test_matmul import HALVES
+from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from strata.kernels import Kernels, Op
 from strata.kernels.head import HeadWeights
 from strata.kernels.moe import Expert, MoeWeights
-from strata.kernels.quant import Format, QTensor, dequantise
+from strata.kernels.quant import Format, QTensor
 from strata.kernels.residual import GatedStreams, PreNorm, Residual
+from strata.synth import blocks
 from strata.types import ForwardPlan
-
-# Minima that bring the mean of random weights near 0.
-MINIMA = {Format.Q4_1: -7.5, Format.Q5_1: -15.5, Format.Q4_K: 7.5, Format.Q5_K: 15.5}
 
 
 def matrix(kind: Format, rows: int, cols: int, rng: np.random.Generator) -> QTensor:
-    """Random weights with a variance of 1 / cols, in blocks of random bytes."""
-    if kind.block == 1:
-        values = (rng.standard_normal((rows, cols)) / cols**0.5).astype(np.float32)
-        dtype = {1: torch.float16, 30: torch.bfloat16}.get(int(kind), torch.float32)
-        data = torch.from_numpy(values).to(dtype).view(torch.uint8).reshape(-1)
-        return QTensor(data, kind, rows, cols)
-    blocks = rng.integers(0, 256, (rows * cols // kind.block, kind.block_bytes), dtype=np.uint8)
-
-    def scaled(scale: float) -> QTensor:
-        for at in HALVES[kind]:
-            factor = MINIMA[kind] if at == 2 else 1.0
-            half = np.full((len(blocks), 1), factor * scale, np.float16)
-            blocks[:, at : at + 2] = half.view(np.uint8)
-        return QTensor(torch.from_numpy(blocks.reshape(-1).copy()), kind, rows, cols)
-
-    return scaled(1 / (float(dequantise(scaled(1.0)).std()) * cols**0.5))
+    """Random weights with a variance of 1 / cols."""
+    spread = np.full(rows, cols**-0.5, np.float32)
+    data = blocks.rows(GGMLQuantizationType(kind), cols, spread, 0.0, rng)
+    return QTensor(torch.from_numpy(data.reshape(-1)), kind, rows, cols)
 
 
 @dataclass(frozen=True)

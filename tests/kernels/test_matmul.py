@@ -12,23 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from raw import HALVES, Bytes, random_matrix
 from torch import Tensor
 
-from strata.kernels.quant import Format, QTensor, dequantise
+from strata.kernels.quant import FILE_FORMATS, Format, QTensor, dequantise
 
-_cpu = pytest.importorskip("strata.kernels._cpu")
-
-HALVES = {  # byte offsets of the f16 values of a block
-    Format.Q8_0: (0,),
-    Format.Q4_0: (0,),
-    Format.Q4_1: (0, 2),
-    Format.Q5_0: (0,),
-    Format.Q5_1: (0, 2),
-    Format.Q4_K: (0, 2),
-    Format.Q5_K: (0, 2),
-    Format.Q6_K: (208,),
-}
-PRODUCTS = [*HALVES, Format.F32, Format.F16, Format.BF16, Format.F8, Format.I4]
+_cpu = pytest.importorskip("strata.kernels.native_pack")._cpu  # with the grids
 Doubles = npt.NDArray[np.float64]
 
 
@@ -37,27 +26,6 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     _cpu.use_isa(request.param)
     yield request.param
     _cpu.use_isa(_cpu.isas()[0])
-
-
-def weights(kind: Format, n: int, k: int, seed: int = 0, fill: int | None = None) -> QTensor:
-    """Random bytes (or all `fill`) with sane scales."""
-    rng = np.random.default_rng(seed)
-    if kind.block == 1:
-        values = torch.from_numpy(rng.standard_normal((n, k)).astype(np.float32))
-        dtype = {1: torch.float16, 30: torch.bfloat16}.get(int(kind), torch.float32)
-        return QTensor(values.to(dtype).view(torch.uint8).reshape(-1), kind, n, k)
-    blocks = rng.integers(0, 256, (n * k // kind.block, kind.block_bytes), dtype=np.uint8)
-    if fill is not None:
-        blocks[:] = fill
-    if kind in (Format.F8, Format.I4):
-        scale = rng.uniform(0.5, 1.5, (len(blocks), 1)).astype(np.float16).astype(np.float32)
-        zero = np.uint32(kind is Format.I4) * rng.integers(0, 17, scale.shape, np.uint32)
-        blocks[:, :4] = (scale.view(np.uint32) | zero).view(np.uint8)
-        blocks[:, 4:] -= (kind is Format.F8) & (blocks[:, 4:] & 127 == 127)  # no NaN
-    for at in HALVES.get(kind, ()):
-        scale = rng.uniform(0.5, 1.5, len(blocks)).astype(np.float16)
-        blocks[:, at : at + 2] = scale[:, None].view(np.uint8)
-    return QTensor(torch.from_numpy(blocks.reshape(-1)), kind, n, k)
 
 
 def inputs(rows: int, k: int, seed: int = 1) -> Tensor:
@@ -88,9 +56,9 @@ def product(tiles: Tensor, q: QTensor, x: Tensor, threads: int = 1, bias: Tensor
 
 def quantised(x: Tensor, kind: Format) -> tuple[Doubles, Doubles]:
     """(What the kernel multiplies, the largest error of each value)."""
-    if kind.block == 1 or kind is Format.F8:
+    if kind.block == 1:
         return x.double().numpy(), np.zeros(x.shape)
-    blocks = x.numpy().reshape(x.shape[0], -1, kind.block)
+    blocks = x.numpy().reshape(x.shape[0], -1, 256 if kind.block == 256 else 32)
     most = np.abs(blocks).max(axis=2, keepdims=True)
     inverse = np.where(most > 0, np.float32(32512) / np.maximum(most, 1e-30), np.float32(0))
     q = np.rint(blocks * inverse).astype(np.int64)
@@ -100,6 +68,21 @@ def quantised(x: Tensor, kind: Format) -> tuple[Doubles, Doubles]:
     return ((q + raised) * d).reshape(x.shape), error.reshape(x.shape)
 
 
+def set_scales(kind: Format, blocks: Bytes, half: Bytes) -> None:
+    """Gives uint8 [rows, blocks, bytes] the scales [rows, 1, 2], or what comes near."""
+    for at in HALVES.get(kind, (0,)):
+        blocks[:, :, at : at + 2] = half
+    low, high = half[..., 0], half[..., 1]
+    if kind is Format.IQ1_M:  # an f16 in four nibbles
+        for at, nibble in ((49, low), (51, low >> 4), (53, high), (55, high >> 4)):
+            blocks[:, :, at] = blocks[:, :, at] & 15 | nibble << 4
+    if kind is Format.MXFP4:  # 2^-128 to 2^102: no zero
+        blocks[:, :, 0] = np.linspace(0, 230, len(blocks))[:, None]
+        blocks[0] = 0
+    if kind is Format.NVFP4:
+        blocks[:, :, :4] = np.resize(np.array([0, 1, 0x7E, 7, 8, 0x40], np.uint8), (18, 1, 1))
+
+
 def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.view(torch.int32), b.view(torch.int32))
 
@@ -107,11 +90,11 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 SHAPES = [(1, 1), (7, 3), (8, 2), (9, 1), (17, 5), (100, 4)]
 
 
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 @pytest.mark.parametrize(("n", "blocks"), SHAPES)
 def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     k = blocks * kind.block if kind.block > 1 else 37 * blocks
-    q, x = weights(kind, n, k), inputs(6, k)
+    q, x = random_matrix(kind, n, k), inputs(6, k)
     w = dequantise(q).double().numpy()
     seen, error = quantised(x, kind)
     got = product(packed(q), q, x).double().numpy()
@@ -122,9 +105,9 @@ def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     assert np.all(np.abs(got - x.double().numpy() @ w.T) <= error @ np.abs(w).T + 3e-6 * scale)
 
 
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
-    q = weights(kind, 83, 512)
+    q = random_matrix(kind, 83, 512)
     tiles, x = packed(q), inputs(131, 512)
     whole = product(tiles, q, x)
     for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64, 131):
@@ -133,18 +116,18 @@ def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
             assert same_bits(product(tiles, q, x[-rows:], threads), whole[-rows:])
 
 
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_the_other_outputs_do_not_matter(isa: str, kind: Format) -> None:
-    q, x = weights(kind, 77, 256), inputs(5, 256)
+    q, x = random_matrix(kind, 77, 256), inputs(5, 256)
     whole = product(packed(q), q, x)
     for n in (1, 8, 16, 33):
         part = QTensor(q.data[: n * q.row_bytes], kind, n, 256)
         assert same_bits(product(packed(part), part, x), whole[:, :n].contiguous())
 
 
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_instruction_sets_agree(kind: Format) -> None:
-    q, x = weights(kind, 41, 768), inputs(11, 768)
+    q, x = random_matrix(kind, 41, 768), inputs(11, 768)
     results = []
     for name in _cpu.isas():
         _cpu.use_isa(name)
@@ -153,10 +136,10 @@ def test_instruction_sets_agree(kind: Format) -> None:
     assert all(same_bits(results[0], r) for r in results[1:])
 
 
-@pytest.mark.parametrize("fill", [0x00, 0x7F, 0x80, 0xFF])
-@pytest.mark.parametrize("kind", [k for k in PRODUCTS if k.block > 1])
-def test_nothing_saturates(isa: str, kind: Format, fill: int) -> None:
-    q = weights(kind, 16, 512, fill=fill)
+@pytest.mark.parametrize("fill", [None, 0x00, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("kind", [k for k in FILE_FORMATS if k.block > 1])
+def test_nothing_saturates(isa: str, kind: Format, fill: int | None) -> None:
+    q = random_matrix(kind, 16, 512, fill=fill)
     x = torch.ones(4, 512)
     x[1] = -1
     x[2, ::2] = -1
@@ -167,15 +150,28 @@ def test_nothing_saturates(isa: str, kind: Format, fill: int) -> None:
     assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-30)
 
 
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", [k for k in FILE_FORMATS if k.block > 1])
+def test_extreme_scales(isa: str, kind: Format) -> None:
+    q = random_matrix(kind, 18, 512)
+    blocks = q.data.numpy().reshape(18, -1, kind.block_bytes)
+    scales = np.array([0, -1.5, 65504, -65504, 2**-24, -(2**-14)] * 3, np.float16)
+    set_scales(kind, blocks, scales[:, None].view(np.uint8).reshape(18, 1, 2))
+    w, x = dequantise(q).double().numpy(), inputs(5, 512)
+    assert np.isfinite(w).all() and not w[0].any() and w[1:6].any(axis=1).all()
+    seen, _ = quantised(x, kind)
+    got = product(packed(q), q, x).double().numpy()
+    assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-44)
+
+
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_bias(isa: str, kind: Format) -> None:
-    q, x = weights(kind, 21, 256), inputs(3, 256)
+    q, x = random_matrix(kind, 21, 256), inputs(3, 256)
     tiles, bias = packed(q), torch.randn(21)
     assert same_bits(product(tiles, q, x, bias=bias), product(tiles, q, x) + bias)
 
 
 def test_a_broken_row_stays_alone(isa: str) -> None:
-    q, x = weights(Format.Q4_1, 20, 256), inputs(9, 256)
+    q, x = random_matrix(Format.Q4_1, 20, 256), inputs(9, 256)
     tiles = packed(q)
     clean = product(tiles, q, x)
     x[4, 10], x[5, 3] = float("nan"), float("inf")
@@ -187,24 +183,30 @@ def test_a_broken_row_stays_alone(isa: str) -> None:
 
 @pytest.mark.parametrize("kind", [Format.F16, Format.F32, Format.Q4_0, Format.Q4_1, Format.Q5_0])
 def test_packing_only_moves_bytes(isa: str, kind: Format) -> None:
-    q = weights(kind, 32, 128)
+    q = random_matrix(kind, 32, 128)
     if kind is Format.Q5_0:  # its fifth bits change places within bytes
         assert packed(q).numel() == q.nbytes
         return
     assert torch.equal(packed(q).sort().values, q.data.sort().values)
 
 
+# Bytes of a row's 256 weights in a tile.
+PACKED = {
+    Format.TQ1_0: 68, Format.TQ2_0: 68, Format.IQ1_S: 76, Format.Q2_K: 84, Format.IQ2_XXS: 104,
+    Format.IQ1_M: 108, Format.IQ2_XS: 108, Format.IQ2_S: 108, Format.Q3_K: 116,
+    Format.IQ3_XXS: 136, Format.IQ3_S: 136, Format.IQ4_XS: 140, Format.IQ4_NL: 144,
+    Format.MXFP4: 144, Format.Q4_K: 148, Format.NVFP4: 160,
+}  # fmt: skip
+
+
+def test_packed_sizes(isa: str) -> None:
+    for kind, nbytes in PACKED.items():
+        assert _cpu.packed_bytes(int(kind), 32, 512) == 32 * 2 * nbytes, kind
+
+
 def test_tiny_activations_count_as_zero(isa: str) -> None:
-    q = weights(Format.Q8_0, 4, 32)
+    q = random_matrix(Format.Q8_0, 4, 32)
     assert torch.equal(product(packed(q), q, torch.full((1, 32), 1e-38)), torch.zeros(1, 4))
-
-
-@pytest.mark.parametrize("kind", PRODUCTS)
-def test_native_dequantisation(kind: Format) -> None:
-    q = weights(kind, 5, 256)
-    got = torch.empty(5, 256)
-    _cpu.dequantise_rows(int(kind), q.data.data_ptr(), 5, 256, got.data_ptr())
-    assert same_bits(got, dequantise(q))
 
 
 def test_f16_edge_values_dequantise_exactly() -> None:
@@ -219,7 +221,7 @@ def test_f16_edge_values_dequantise_exactly() -> None:
 
 def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="unsupported weight format"):
-        _cpu.packed_bytes(16, 8, 256)
+        _cpu.packed_bytes(15, 8, 256)
     with pytest.raises(ValueError, match="impossible shape"):
         _cpu.packed_bytes(int(Format.Q4_K), 8, 32)
     with pytest.raises(ValueError, match="aligned"):

@@ -10,7 +10,7 @@ import torch
 from moe_toy import Layer, Mixture, mixture
 
 from strata.kernels import choose
-from strata.kernels.quant import Format, QTensor
+from strata.kernels.quant import FILE_FORMATS, Format, QTensor
 from strata.types import Backend
 
 _cpu = pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
@@ -30,6 +30,10 @@ SHAPES = {
     "super-blocks": Mixture(
         experts=6, top_k=2, hidden=256, ffn=256, shared_ffn=256, gated=True,
         formats=(F.Q4_K, F.Q6_K, F.Q5_K),
+    ),
+    "codes": Mixture(
+        experts=9, top_k=3, hidden=256, ffn=256, shared_ffn=256,
+        formats=(F.IQ2_XS, F.Q3_K, F.IQ4_XS),
     ),
 }  # fmt: skip
 
@@ -65,7 +69,7 @@ def test_against_the_reference(name: str, n: int, isa: str) -> None:
     close(SHAPES[name], n, isa)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_every_format(kind: Format) -> None:
     close(Mixture(experts=3, top_k=2, hidden=256, ffn=256, formats=(kind,) * 3), 37, ISAS[0])
 

@@ -37,6 +37,10 @@ SHAPES = {
         experts=6, top_k=2, hidden=256, ffn=256, shared_ffn=256, gated=True,
         formats=(F.Q4_K, F.Q6_K, F.Q5_K),
     ),
+    "codes": Mixture(
+        experts=9, top_k=3, hidden=256, ffn=256, shared_ffn=256,
+        formats=(F.IQ2_XS, F.Q3_K, F.IQ4_XS),
+    ),
 }  # fmt: skip
 
 

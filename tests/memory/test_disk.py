@@ -89,7 +89,7 @@ def test_records_are_what_was_written(
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda n: got(file, n), numbers)) == list(map(record, numbers))
     if refuse in (refuse_open, refuse_transfers):
-        assert not file.direct
+        assert not file._file.current[1]
         assert dropped == set(zip(OFFSETS.tolist(), SIZES.tolist(), strict=True))
     file.close()
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
-import torch
 
-from strata.memory.transfer import CudaCopier, ThreadCopier, bus_copier
+from strata.memory.transfer import ThreadCopier
 from strata.types import StorageError
 
 
@@ -143,37 +141,4 @@ def test_many_jobs_on_many_threads_all_run_once() -> None:
         copier.hasten(transfer)
     settle(copier, transfers)
     assert sorted(ran) == list(range(2000))
-    copier.close()
-
-
-def test_without_a_device_the_bus_is_a_thread() -> None:
-    copier = bus_copier("cpu")
-    assert type(copier) is ThreadCopier
-    copier.close()
-
-
-def test_a_device_transfer_settles_behind_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of calls, on a made-up device: no GPU takes part."""
-    calls = list[str]()
-
-    class Event:
-        def __init__(self, blocking: bool) -> None:
-            assert blocking
-
-        def record(self, stream: object) -> None:
-            assert stream == "stream"
-            calls.append("record")
-
-        def synchronize(self) -> None:
-            calls.append("synchronise")
-
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "stream")
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "device", nullcontext)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext(calls.append(stream)))
-    copier = bus_copier("cuda:1")
-    assert isinstance(copier, CudaCopier)
-    transfer = copier.submit(lambda: calls.append("job"), 0)
-    copier.wait([transfer])
-    assert calls == ["stream", "job", "record", "synchronise"]
     copier.close()

@@ -14,9 +14,11 @@ import transformers
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
+from strata.files import WEIGHTS
+from strata.synth import blocks
+
 HIDDEN, FFN, LAYERS, VOCAB = 256, 512, 2, 67
 TOKENS = torch.randint(0, VOCAB, (80,), generator=torch.Generator().manual_seed(5)).tolist()
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 
 # transformers name -> GGUF name, within a layer and outside
 LAYER = {
@@ -44,20 +46,12 @@ def gguf_name(name: str) -> str:
 
 
 def quantised(kind: Type, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Bytes of the given type. The K types, which the package cannot make, are random blocks."""
-    if kind not in (Type.Q4_K, Type.Q5_K, Type.Q6_K):
+    """Bytes of the given type; random blocks of it where the package cannot make any."""
+    try:
         return gguf.quantize(values, kind)
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    data = rng.integers(0, 256, (*values.shape[:-1], values.shape[-1] // block, size), np.uint8)
-    scales = rng.uniform(0.5, 1.0, (2, *data.shape[:-1], 1)) * values.std()
-    if kind == Type.Q6_K:  # d s (q - 32): |s| to 128, |q - 32| to 32
-        data[..., 208:] = (scales[0] / 1500).astype(np.float16).view(np.uint8)
-    else:  # d s q - dmin t: s and t to 63, q to 15 or 31
-        top = 15 if kind == Type.Q4_K else 31
-        d = scales[0] / (32 * top / 4)
-        data[..., :2] = d.astype(np.float16).view(np.uint8)
-        data[..., 2:4] = (d * top / 2).astype(np.float16).view(np.uint8)
-    return data.reshape(*values.shape[:-1], -1)
+    except NotImplementedError:
+        spread = np.full(len(values), values.std(), np.float32)
+        return blocks.rows(kind, values.shape[-1], spread, 0.0, rng)
 
 
 def neighbours(values: np.ndarray, heads: int, back: bool = False) -> np.ndarray:
@@ -150,7 +144,7 @@ def check(bench: Any, expected: Tensor, chunks: tuple[int | None, ...] = (None, 
         assert worst < 1e-4, f"chunks of {chunk}: {worst}"
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", WEIGHTS)
 def test_every_type_in_reference_mode(kind: str, tmp_path: Path, load: Callable[..., Any]) -> None:
     expected = make(tmp_path / "m.gguf", "Llama", lambda _: kind, {})
     check(load(tmp_path / "m.gguf", "reference"), expected)
@@ -162,11 +156,12 @@ def divergence(expected: Tensor, got: Tensor) -> float:
     return float((p.exp() * (p - q)).sum(-1).mean())
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", WEIGHTS)
 def test_every_type_with_native_kernels(
     kind: str, tmp_path: Path, load: Callable[..., Any]
 ) -> None:
     """Activations are rounded to eight bits for the quantised types."""
+    pytest.importorskip("strata.kernels._cpu")
     expected = make(tmp_path / "m.gguf", "Llama", lambda _: kind, {})
     bench = load(tmp_path / "m.gguf", "native")
     whole = bench.logits(TOKENS)

@@ -1,13 +1,9 @@
-"""Lets these tests import `sim`, scales them, and reports how much they tried."""
+"""Scales these tests, and reports how much they tried."""
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 TRIED: Counter[str] = Counter()
 

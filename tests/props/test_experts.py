@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experts.manual import ManualCopier, fill, key_at, layout
+from experts.manual import ManualCopier, fill, held, key_at, layout, verify
 
 from strata.experts.policies import POLICIES, make
 from strata.experts.residency import Residency
@@ -192,9 +192,9 @@ class World:
         self.checks += 1
         for shelf in self.shelves:
             for tier, budget in zip(reversed(shelf.tiers), self.budgets, strict=False):
-                tier.verify()
+                verify(tier)
                 assert tier.arena.data.numel() <= budget[shelf.nbytes] * shelf.nbytes
-                for key, slot in tier.held():
+                for key, slot in held(tier):
                     address = tier.arena.data[slot].data_ptr()
                     assert key_at(address, shelf.nbytes) == key, "a stale slot"
         for policy, addresses in zip(self.policies, self.store._addresses[::-1], strict=True):

@@ -211,7 +211,7 @@ class ScriptedEngine:
         return ScriptedEvents(self, request, iter(self.script(request)))
 
     def snapshot(self) -> Snapshot:
-        return self.now or Snapshot(self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+        return self.now or Snapshot(ready=self.ready, running=3, prompt_tokens=70, cached_tokens=20)
 
     async def clear_cache(self) -> Freed:
         return self.freed

@@ -12,10 +12,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sim.invariants import nodes_of, parked, verify
 from sim.memory import POISON, Memory, answer, chain, chains, choose, state_of
 
 from strata.cache import Full, Lease, PrefixCache, Run, Wait
-from strata.cache.check import verify
 from strata.cache.trie import Node
 from strata.types import Capture
 
@@ -296,7 +296,7 @@ class World:
         self._leave(seq, status)
 
     def _doom(self, owner: Seq) -> None:
-        for _, lease, _ in self.cache._parking.everyone():
+        for _, lease, _ in parked(self.cache):
             if lease is owner.lease:
                 for seq in self.parked:
                     seq.woken_by_death = True
@@ -314,8 +314,8 @@ class World:
         self.checks += 1
         cache, memory = self.cache, self.memory
         verify(cache)
-        slots = cache._states.free_slots() if self.hybrid else []  # type: ignore[attr-defined]
-        memory.poison(cache._pages.free_pages(), slots)
+        slots = cache._states._free if self.hybrid else []  # type: ignore[attr-defined]
+        memory.poison(cache._pages._free, slots)
         stats = cache.stats()
         assert stats.running == len(self.running) and stats.parked + len(
             cache._parking._woken
@@ -337,7 +337,7 @@ class World:
         """Each sealed row and each checkpoint is that of its path."""
         trie, memory = self.cache._trie, self.memory
         values: dict[Node, int] = dict.fromkeys(trie.roots.values(), 0)
-        for node in trie.nodes():  # parents come first
+        for node in nodes_of(trie):  # parents come first
             if node.owner is not None:
                 continue
             assert node.parent is not None and node.page is not None

@@ -26,8 +26,10 @@ def test_values_have_the_spread_asked_for(kind: str, spread: float) -> None:
     assert abs(live.std() / spread - 1) < 0.02
     assert abs(live.mean()) < 0.01 * spread
     by_row = live.std(1) / spread  # no row is much smaller or larger
-    assert by_row.min() > 0.6 and by_row.max() < 1.6
-    assert len(np.unique(live[:, 3])) >= 16
+    assert by_row.min() > 0.5 and by_row.max() < 1.7
+    assert live.reshape(-1, 16).mean(1).std() < 0.4 * spread  # parts are centred by themselves
+    different = len(np.unique(live[:, 3]))
+    assert different == 3 if kind.startswith("TQ") else different >= 15
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])

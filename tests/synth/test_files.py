@@ -129,3 +129,17 @@ def test_the_command_writes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*words, "/dev/null/g"]) == 2
     said = capsys.readouterr().err
     assert "a folder holds F32, F16, BF16" in said and "cannot write /dev/null/g" in said
+
+
+def test_a_mixture_of_formats(tmp_path: Path) -> None:
+    """Which layers of 28 llama-quantize gives more bits in a Q4_K_M file."""
+    shape = replace(SHAPE, layers=28, hidden=256, ffn=256, heads=8)
+    assert gguf_file.write(tmp_path / "a", FAMILIES["qwen3"], shape, "Q4_K_M", 0, silent) == []
+    kinds = {n: Type(t.format) for n, t in open_model(tmp_path / "a").tensors.items()}
+    more = [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27]
+    for stem in ("attn_v", "ffn_down"):
+        own = [kinds[f"blk.{layer}.{stem}.weight"] for layer in range(28)]
+        assert [layer for layer, kind in enumerate(own) if kind == Type.Q6_K] == more
+        assert set(own) == {Type.Q4_K, Type.Q6_K}
+    assert kinds["output.weight"] == Type.Q6_K and kinds["token_embd.weight"] == Type.Q4_K
+    assert kinds["blk.0.attn_q.weight"] == Type.Q4_K and kinds["blk.0.attn_norm.weight"] == Type.F32

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strata.experts.policies.counting import LeastStale, Lfu, Lru, TinyLfu
 from strata.experts.policies.floors import Floors
-from strata.experts.policies.frequency import Lfu, TinyLfu
-from strata.experts.policies.recency import LeastStale, Lru
 from strata.experts.policies.reuse import ValueDensity
 from strata.experts.policy import Policy
 

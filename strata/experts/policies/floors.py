@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.experts.policies.ranked import Floats
-from strata.experts.policy import Policy
+from strata.experts.policy import Floats, Policy
 from strata.types import IntArray
 
 
-class Floors:
+class Floors(Policy):
     """Another policy's choice, but the last `floor` experts of a layer leave after all others."""
 
     def __init__(self, inner: Policy, places: int, experts: int, floor: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.experts.policies.ranked import Floats, Ranked
+from strata.experts.policy import Floats, Policy
 from strata.types import IntArray
 
 # Tokens after which an average forgets half: the first knows the last token only, the last all.
@@ -18,7 +18,7 @@ _FORGET = 1 - 1e-5  # of what was learned about the averages, each lookup
 _RIDGE = 1e-6  # of the mean square, so that equal averages share their weight
 
 
-class ValueDensity(Ranked):
+class ValueDensity(Policy):
     """Expected uses for the time that a slot is held. Records of one shelf are of equal size, so
     that this is also the value of their bytes.
     """
@@ -26,7 +26,6 @@ class ValueDensity(Ranked):
     name = "value-density"
 
     def __init__(self, places: int, experts: int) -> None:
-        """Expects nothing of anybody."""
         super().__init__(places, experts)
         number = len(_HALF_LIVES)
         self.place_of = np.arange(places * experts, dtype=np.int32) // experts

@@ -12,7 +12,8 @@ const int8_t kValuesFP4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 
 namespace {
 
-// Of the codes made here of a point and signs, the uppermost bit is the sign.
+// Evenly spaced values ascend with their codes (layout.h). Of the other codes made of a point
+// and signs, the uppermost bit is the sign.
 constexpr int8_t kPlain[4] = {0, 1, 2, 3};
 constexpr int8_t kEighths[4] = {0, 8, 16, 0};                      // IQ1_S
 constexpr int8_t kEighthsM[8] = {-7, -9, 1, -1, 9, 7, 0, 0};       // IQ1_M: 8 (q - 1) +- 1
@@ -20,8 +21,8 @@ constexpr int8_t kSigned[8] = {-4, -3, -2, -1, 0, 1, 2, 3};        // Q3_K
 constexpr int8_t kIQ2[8] = {8, 25, 43, 0, -8, -25, -43, 0};
 constexpr int8_t kIQ3_XXS[16] = {4,  12,  20,  28,  36,  44,  52,  62,
                                  -4, -12, -20, -28, -36, -44, -52, -62};
-constexpr int8_t kIQ3_S[16] = {1,  3,  5,  7,  9,  11,  13,  15,
-                               -1, -3, -5, -7, -9, -11, -13, -15};
+constexpr int8_t kIQ3_S[16] = {-15, -13, -11, -9, -7, -5, -3, -1,
+                               1,   3,   5,   7,  9,  11, 13, 15};
 
 struct Kind {
   int bits;
@@ -151,7 +152,9 @@ void read(const RowQ2_K& b, Codes& out) {
 void read(const RowQ3_K& b, Codes& out) {
   begin(out, b.d);
   pairs(out, b.q);
-  for (int i = 0; i < 256; ++i) out.code[i] |= (b.bits[i % 32] >> i / 32 & 1) << 2;
+  for (int g = 0; g < 8; ++g) {
+    for (int l = 0; l < 32; ++l) out.code[32 * g + l] |= (b.bits[l] >> g & 1) << 2;
+  }
   for (int j = 0; j < 16; ++j) {
     const int low = b.scales[j % 8] >> j / 8 * 4 & 15;
     out.scale[j] = int8_t((low | (b.scales[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32);
@@ -208,7 +211,8 @@ void read(const RowIQ1_M& b, Codes& out) {
   begin(out, d);
   for (int g = 0; g < 32; ++g) {
     const unsigned nibble = b.high[g / 2] >> g % 2 * 4;
-    const uint64_t sign = nibble & 8 ? 0x0101010101010101ull : 0;
+    // Without a branch, which would be guessed wrong half the time.
+    const uint64_t sign = (nibble >> 3 & 1) * 0x0101010101010101ull;
     put(out.code + 8 * g, iq1.at(b.q[g] | (nibble & 7) << 8) << 1 | sign);
   }
   for (int j = 0; j < 16; ++j) {
@@ -264,7 +268,8 @@ void read(const RowIQ3_S& b, Codes& out) {
     const unsigned bits = b.high[g / 4] >> g % 4 * 2;  // a ninth bit of each of two points
     const uint64_t low = iq3_s.at(b.q[2 * g] | (bits & 1) << 8);
     const uint64_t high = iq3_s.at(b.q[2 * g + 1] | (bits >> 1 & 1) << 8);
-    put(out.code + 8 * g, low | high << 32 | spread(b.signs[g]) << 3);
+    const uint64_t positive = low | high << 32 | 0x0808080808080808ull;
+    put(out.code + 8 * g, positive ^ spread(b.signs[g]) * 15);
   }
   for (int j = 0; j < 8; ++j) odd_pair(out, j, b.scales[j / 2] >> j % 2 * 4);
 }

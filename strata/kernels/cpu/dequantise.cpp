@@ -101,7 +101,7 @@ void code_block(int format, const uint8_t* b, float* out) {
 
 template <class Row>
 void blocks(int format, const void* row, int k, float* out) {
-  const int weights = block_size(format);
+  const int weights = file_block(format).weights;
   const Row* b = static_cast<const Row*>(row);  // all members are bytes: any alignment
   for (int i = 0; i < k / weights; ++i) block(b[i], out + i * weights);
 }
@@ -131,7 +131,7 @@ void dequantise_row(int format, const void* gguf_row, int k, float* out) {
     default:
       if (!code_bits(format)) break;
       for (int i = 0; i < k / 256; ++i) {
-        code_block(format, p + row_bytes(format, 256) * i, out + 256 * i);
+        code_block(format, p + size_t(file_block(format).bytes) * i, out + 256 * i);
       }
   }
 }

@@ -2,6 +2,10 @@
 
 #include <cstdlib>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace strata {
 
 namespace {
@@ -14,6 +18,9 @@ bool built(Isa isa) {
 #endif
 #ifdef STRATA_BUILT_avx512
     case Isa::avx512: return true;
+#endif
+#ifdef STRATA_BUILT_neon
+    case Isa::neon: return true;
 #endif
     default: return false;
   }
@@ -30,6 +37,11 @@ bool supported(Isa isa) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
   }
+#elif defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
+  if (isa == Isa::neon) return getauxval(AT_HWCAP) & kDotProducts;
+#elif defined(__aarch64__) && defined(__APPLE__)
+  if (isa == Isa::neon) return true;  // every processor since the M1
 #endif
   return isa == Isa::portable;
 }
@@ -42,6 +54,7 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::avx512: return "avx512";
     case Isa::avx2: return "avx2";
+    case Isa::neon: return "neon";
     default: return "portable";
   }
 }
@@ -49,8 +62,9 @@ const char* isa_name(Isa isa) {
 bool isa_available(Isa isa) { return built(isa) && supported(isa); }
 
 Isa best_isa() {
-  if (isa_available(Isa::avx512)) return Isa::avx512;
-  if (isa_available(Isa::avx2)) return Isa::avx2;
+  for (Isa isa : kBestFirst) {
+    if (isa_available(isa)) return isa;
+  }
   return Isa::portable;
 }
 

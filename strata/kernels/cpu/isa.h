@@ -9,8 +9,8 @@
 
 namespace strata {
 
-enum class Isa { portable, avx2, avx512 };
-inline constexpr int kIsas = 3;
+enum class Isa { portable, avx2, avx512, neon };
+inline constexpr Isa kBestFirst[] = {Isa::avx512, Isa::avx2, Isa::neon, Isa::portable};
 
 const char* isa_name(Isa isa);
 // Built in, and the processor and operating system support it.

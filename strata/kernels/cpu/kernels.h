@@ -30,5 +30,6 @@ struct KernelTable {
 namespace portable { extern const KernelTable kTable; }
 namespace avx2 { extern const KernelTable kTable; }
 namespace avx512 { extern const KernelTable kTable; }
+namespace neon { extern const KernelTable kTable; }
 
 }  // namespace strata

@@ -59,10 +59,10 @@ enum Scales {
 // k = 32 j + 4 u ...:
 //   4 bits   unit 8 (j / 2) + u, in low nibbles for even j
 //   2 bits   unit 8 (j / 4) + u, in bits 2 (j % 4) ...
-//   3 bits   the lower two of them so, the third in bit j of a unit for each u, which the
-//            first eight units of the lower two follow one by one
-// A value is step * code - offset; where step is 0, it is code_values(format)[code], and no
-// less than -offset.
+//   3 bits   as 4 bits for j < 6; what is left of their nibbles are the bits, from the lowest on,
+//            of the codes of j = 6, in low nibbles of units u, 8 + u, 16 + u, and of 7
+// A value of code_values(format) is step * code - offset (minima aside); where step is 0, a table
+// tells it, and it is no less than -offset.
 struct CodesLayout {
   int bits, width;
   Scales scales;

@@ -16,15 +16,14 @@ const KernelTable& active_table() {
 #ifdef STRATA_BUILT_avx2
     case Isa::avx2: return avx2::kTable;
 #endif
+#ifdef STRATA_BUILT_neon
+    case Isa::neon: return neon::kTable;
+#endif
     default: return portable::kTable;
   }
 }
 
 bool is_supported(int format) { return file_block(format).bytes != 0; }
-
-bool has_product(int format) {
-  return (block_size(format) == 1 && format != E4M3) || block_layout(format).units != 0;
-}
 
 int block_size(int format) { return file_block(format).weights; }
 

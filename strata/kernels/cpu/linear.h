@@ -54,8 +54,7 @@ enum Format : int {
   E4M3 = 1002,  // without a scale; of tables
 };
 
-bool is_supported(int format);          // rows can be read
-bool has_product(int format);           // and packed and multiplied
+bool is_supported(int format);
 int block_size(int format);             // weights in a block: 1 to 256; k is a multiple of it
 size_t row_bytes(int format, int k);    // bytes of one row in the GGUF file
 

@@ -16,8 +16,6 @@ using namespace strata;
 
 namespace {
 
-constexpr Isa kBestFirst[] = {Isa::avx512, Isa::avx2, Isa::portable};
-
 std::vector<std::string> isas() {
   std::vector<std::string> names;
   for (Isa isa : kBestFirst) {
@@ -39,11 +37,6 @@ void check(int format, int n, int k) {
   if (n < 1 || k < 1 || k % block_size(format)) throw std::invalid_argument("impossible shape");
 }
 
-void check_product(int format, int n, int k) {
-  check(format, n, k);
-  if (!has_product(format)) throw std::invalid_argument("weight format without a product");
-}
-
 void give_grid(int format, nb::bytes coordinates) {
   if (coordinates.size() == 0 || coordinates.size() != grid_bytes(format)) {
     throw std::invalid_argument("no grid of this format has this size");
@@ -53,14 +46,14 @@ void give_grid(int format, nb::bytes coordinates) {
 
 void init_linear(Linear* self, int format, int n, int k, uintptr_t tiles, uintptr_t bias,
                  nb::handle) {
-  check_product(format, n, k);
+  check(format, n, k);
   if (tiles % 64) throw std::invalid_argument("tiles must be aligned to 64 bytes");
   *self = {format, n, k, reinterpret_cast<const uint8_t*>(tiles),
            reinterpret_cast<const float*>(bias)};
 }
 
 void pack_rows(int format, uintptr_t gguf_rows, int n, int k, uintptr_t tiles) {
-  check_product(format, n, k);
+  check(format, n, k);
   nb::gil_scoped_release unlocked;
   pack(format, reinterpret_cast<const void*>(gguf_rows), n, k, reinterpret_cast<uint8_t*>(tiles));
 }
@@ -103,11 +96,10 @@ void bind_linear(nb::module_& m) {
   m.def("active_isa", [] { return std::string(isa_name(active_isa())); });
   m.def("use_isa", &use_isa, "name"_a, "Choose one; before anything is packed.");
   m.def("tile_rows", &tile_rows);
-  m.def("has_product", &has_product, "format"_a, "Whether matrices of a format can be packed.");
   m.def("set_grid", &give_grid, "format"_a, "coordinates"_a,
         "The points of an IQ format (codes.h), before any row of it is read.");
   m.def("packed_bytes",
-        [](int format, int n, int k) { check_product(format, n, k); return packed_bytes(format, n, k); },
+        [](int format, int n, int k) { check(format, n, k); return packed_bytes(format, n, k); },
         "format"_a, "n"_a, "k"_a);
   m.def("pack", &pack_rows, "format"_a, "gguf_rows"_a, "n"_a, "k"_a, "tiles"_a,
         "Interleave n GGUF rows at address gguf_rows into tiles, 64-byte aligned.");

@@ -5,17 +5,13 @@
 namespace nb = nanobind;
 
 void bind_linear(nb::module_& m);
-#ifdef STRATA_HAVE_OPS
 void bind_ops(nb::module_& m);
 void bind_moe(nb::module_& m);
-#endif
 
 NB_MODULE(_cpu, m) {
   // A server that is told to end does so with its model loaded: that is no leak to report.
   nb::set_leak_warnings(false);
   bind_linear(m);
-#ifdef STRATA_HAVE_OPS
   bind_ops(m);
   bind_moe(m);
-#endif
 }

@@ -1,6 +1,4 @@
 // Super-blocks that are read as codes into tiles: scales and planes of bits (layout.h).
-#include <algorithm>
-
 #include "codes.h"
 #include "layout.h"
 #include "pack.h"
@@ -8,18 +6,6 @@
 namespace strata {
 
 namespace {
-
-// Codes of linear formats in the order of their values, which then need no table.
-void in_order(int format, const CodesLayout& layout, Codes& codes) {
-  if (layout.step == 0) return;
-  const int8_t* values = code_values(format);
-  const int least = *std::min_element(values, values + (1 << layout.bits));
-  uint8_t order[16];
-  for (int c = 0; c < 1 << layout.bits; ++c) {
-    order[c] = static_cast<uint8_t>((values[c] - least) / layout.step);
-  }
-  for (uint8_t& code : codes.code) code = order[code];
-}
 
 // What is kept of a run's scale and minimum.
 uint8_t scale_byte(Scales kind, int scale, int minimum) {
@@ -43,13 +29,25 @@ void pack_scales(const CodesLayout& layout, const Tile& tile, const Codes& codes
   }
 }
 
-// Bits [from, from + width) of the codes i, i + 32, i + 64 ... in byte i of a run of 32.
+// `width` bits of each of the runs of 32 codes, the first in the lowest bits of 32 bytes.
 template <int width>
-void plane(const uint8_t* code, int from, uint8_t* to) {
-  constexpr int count = 8 / width, mask = (1 << width) - 1;
-  for (int i = 0; i < 256; ++i) {
-    const int run = i / 32;
-    to[run / count * 32 + i % 32] |= (code[i] >> from & mask) << run % count * width;
+void planes(const uint8_t* code, int runs, uint8_t* __restrict to) {
+  constexpr int count = 8 / width;
+  for (int run = 0; run < runs; ++run) {
+    const int first = run / count * 32, shift = run % count * width;
+    for (int i = 0; i < 32; ++i) to[first + i] |= code[32 * run + i] << shift;
+  }
+}
+
+void pack_planes(int bits, const uint8_t* code, uint8_t* __restrict to) {
+  if (bits == 2) return planes<2>(code, 8, to);
+  planes<4>(code, bits == 3 ? 6 : 8, to);
+  if (bits == 4) return;
+  const uint8_t* last = code + 192;
+  for (int bit = 0; bit < 3; ++bit) {
+    for (int i = 0; i < 32; ++i) {
+      to[32 * bit + i] |= (last[i] >> bit & 1) << 3 | (last[32 + i] >> bit & 1) << 7;
+    }
   }
 }
 
@@ -60,27 +58,12 @@ void pack_codes(int format, const Tile& tile, const void* block, int r) {
   const int first = 1 + scale_units(layout);
   Codes codes;
   read_codes(format, block, codes);
-  in_order(format, layout, codes);
   tile.half(0, r, &codes.d);
   tile.half(1, r, &codes.dmin);
   pack_scales(layout, tile, codes, r);
-  uint8_t bytes[128] = {}, third[32] = {};
-  if (layout.bits == 4) {
-    plane<4>(codes.code, 0, bytes);
-    tile.units(first, r, bytes, 32);
-    return;
-  }
-  plane<2>(codes.code, 0, bytes);
-  if (layout.bits == 2) {
-    tile.units(first, r, bytes, 16);
-    return;
-  }
-  plane<1>(codes.code, 2, third);
-  for (int u = 0; u < 8; ++u) {
-    tile.four(first + 2 * u, r, third + 4 * u);
-    tile.four(first + 2 * u + 1, r, bytes + 4 * u);
-  }
-  tile.units(first + 16, r, bytes + 32, 8);
+  uint8_t bytes[128] = {};
+  pack_planes(layout.bits, codes.code, bytes);
+  tile.units(first, r, bytes, 8 * layout.bits);
 }
 
 }  // namespace strata

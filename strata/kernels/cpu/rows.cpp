@@ -19,6 +19,11 @@ namespace avx512 {
 extern const RowKernels row_kernels;
 }
 #endif
+#ifdef STRATA_BUILT_neon
+namespace neon {
+extern const RowKernels row_kernels;
+}
+#endif
 
 const RowKernels& row_kernels() {
   switch (active_isa()) {
@@ -31,6 +36,10 @@ const RowKernels& row_kernels() {
 #ifdef STRATA_BUILT_avx512
     case Isa::avx512:
       return avx512::row_kernels;
+#endif
+#ifdef STRATA_BUILT_neon
+    case Isa::neon:
+      return neon::row_kernels;
 #endif
     default:
       std::abort();  // set_active_isa refuses what is not built

@@ -79,6 +79,8 @@ class Member {
       if (spins < kSpins) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
 #endif
       } else {
         sched_yield();  // more runnable threads than cores: let the late one in

@@ -14,17 +14,19 @@ namespace strata::STRATA_ISA {
 namespace {
 
 constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
+constexpr int kVectorsAtOnce = kRegisters == 32 ? 4 : 2;
 constexpr int kTileVectors = kKeyTile / kLanes;
 // Up to here a tile of queries reads halves straight from the pages; above, widening
 // them once for all rows is cheaper.
 constexpr int kDirectRows = 8;
 
 // c[rows, kVectors] (+)= a[rows, depth] * b[depth, kVectors], one pointer per vector
-// column of b.
+// column of b. `ahead`, unless null, are columns that will be asked for next: the pages lie
+// apart, and what the processor fetches by itself begins anew in each. One at a time, between
+// the sums: many at once would keep the sums waiting.
 template <int kRows, int kVectors, bool kAdd, class T>
 inline void block_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth,
-                          float* c, size_t ldc) {
+                          float* c, size_t ldc, const T* const* ahead) {
   Lanes sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kVectors; ++j)
@@ -32,6 +34,8 @@ inline void block_product(const float* a, size_t lda, const T* const* b, size_t 
   for (int i = 0; i < depth; ++i) {
     Lanes column[kVectors];
     for (int j = 0; j < kVectors; ++j) column[j] = load(b[j] + i * ldb);
+    if (ahead)
+      for (int j = 0; j < kVectors; ++j) __builtin_prefetch(ahead[j] + i * ldb);
     for (int r = 0; r < kRows; ++r) {
       Lanes x = splat(a[r * lda + i]);
       for (int j = 0; j < kVectors; ++j) sums[r][j] = fma(x, column[j], sums[r][j]);
@@ -43,33 +47,37 @@ inline void block_product(const float* a, size_t lda, const T* const* b, size_t 
 
 template <int kVectors, bool kAdd, class T>
 void strip_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-                   size_t ldc, int rows) {
+                   size_t ldc, int rows, const T* const* ahead) {
   int r = 0;
-  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce)
-    block_product<kRowsAtOnce, kVectors, kAdd>(a + r * lda, lda, b, ldb, depth, c + r * ldc, ldc);
+  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, ahead = nullptr)
+    block_product<kRowsAtOnce, kVectors, kAdd>(a + r * lda, lda, b, ldb, depth, c + r * ldc, ldc,
+                                               ahead);
   const float* rest = a + r * lda;
   float* into = c + r * ldc;
   switch (rows - r) {
-    case 5: return block_product<5, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 4: return block_product<4, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 3: return block_product<3, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 2: return block_product<2, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
-    case 1: return block_product<1, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc);
+    case 5: return block_product<5, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
+    case 4: return block_product<4, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
+    case 3: return block_product<3, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
+    case 2: return block_product<2, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
+    case 1: return block_product<1, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
     default: return;
   }
 }
 
 template <bool kAdd, class T>
 void product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-             size_t ldc, int rows, int vectors) {
+             size_t ldc, int rows, int vectors, const T* const* ahead = nullptr) {
   int j = 0;
   for (; j + kVectorsAtOnce <= vectors; j += kVectorsAtOnce)
-    strip_product<kVectorsAtOnce, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
+    strip_product<kVectorsAtOnce, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
+                                        ahead ? ahead + j : nullptr);
   if constexpr (kVectorsAtOnce == 4)
     for (; j + 2 <= vectors; j += 2)
-      strip_product<2, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
+      strip_product<2, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
+                             ahead ? ahead + j : nullptr);
   for (; j < vectors; ++j)
-    strip_product<1, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows);
+    strip_product<1, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
+                           ahead ? ahead + j : nullptr);
 }
 
 void widen(const uint16_t* half, int n, float* out) {
@@ -112,18 +120,23 @@ void widen_values(const Keys& keys, int first, int last, int stride, float* tile
 }
 
 // Scores of the keys [first, last), at most kKeyTile of them, -> scores[rows, kSegment].
-void score(const Keys& keys, const Queries& queries, int first, int last, bool direct, float* tile,
-           float* scores) {
+void score(const Keys& keys, const Queries& queries, int first, int last, int start, int end,
+           bool direct, float* tile, float* scores) {
   int dim = keys.head_dim;
   int vectors = (last - first + kLanes - 1) / kLanes;
   if (direct) {
-    const uint16_t* column[kTileVectors];
+    const uint16_t *column[kTileVectors], *ahead[kTileVectors];
     for (int j = 0; j < vectors; ++j) {
       int key = first + j * kLanes;
       column[j] = key_block(keys, key) + key % keys.block;
+      // Behind the last keys come the first values.
+      const int next = key + kKeyTile;
+      ahead[j] = next < end ? key_block(keys, next) + next % keys.block
+                            : value_row(keys, start + j * kLanes < end ? start + j * kLanes
+                                                                       : start);
     }
     product<false>(queries.q, dim, column, keys.k_step, dim, scores, kSegment, queries.rows,
-                   vectors);
+                   vectors, ahead);
     return;
   }
   widen_keys(keys, first, last, tile);
@@ -159,7 +172,7 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
 }
 
 // out += weights * values of the keys [first, last), at most kKeyTile of them.
-void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* tile,
+void weigh(const Keys& keys, int rows, int first, int last, int end, bool direct, float* tile,
            const float* weights, float* out) {
   int stride = sums_stride(keys.head_dim);
   int vectors = stride / kLanes;
@@ -169,10 +182,11 @@ void weigh(const Keys& keys, int rows, int first, int last, bool direct, float* 
       int slot = key % keys.block;
       int n = keys.block - slot < last - key ? keys.block - slot : last - key;
       const uint16_t* from = value_row(keys, key);
-      const uint16_t* column[kMost];
-      for (int j = 0; j < vectors; ++j) column[j] = from + j * kLanes;
+      const uint16_t* next = value_row(keys, key + kKeyTile < end ? key + kKeyTile : key);
+      const uint16_t *column[kMost], *ahead[kMost];
+      for (int j = 0; j < vectors; ++j) column[j] = from + j * kLanes, ahead[j] = next + j * kLanes;
       product<true>(weights + (key - first), kSegment, column, keys.head_dim, n, out, stride, rows,
-                    vectors);
+                    vectors, ahead);
       key += n;
     }
     return;
@@ -196,7 +210,7 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
   bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.head_dim == stride;
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    score(keys, queries, key, stop, direct, tile, scores + (key - start));
+    score(keys, queries, key, stop, start, end, direct, tile, scores + (key - start));
   }
   for (int r = 0; r < rows; ++r) {
     int seen = queries.seen[r] - start;
@@ -207,7 +221,7 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
   for (int i = 0; i < rows * stride; i += kLanes) store(part.out + i, zero());
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    weigh(keys, rows, key, stop, direct, tile, scores + (key - start), part.out);
+    weigh(keys, rows, key, stop, end, direct, tile, scores + (key - start), part.out);
   }
 }
 

@@ -13,7 +13,7 @@ namespace strata::STRATA_ISA {
 namespace {
 
 constexpr int kKeys = 4;                          // taken at once
-constexpr int kMostHeads = kLanes == 16 ? 4 : 2;  // as many sums as fit the registers
+constexpr int kMostHeads = kRegisters == 32 ? 4 : 2;  // as many sums as fit the registers
 
 // scores[key] += sum of the heads' positive products.
 template <int kHeads>

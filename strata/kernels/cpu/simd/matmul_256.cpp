@@ -28,7 +28,7 @@ STRATA_INLINE void sub_blocks(const uint8_t* block, const uint8_t* ahead,
         U w = high ? u_high(both) : u_low(both);
         if constexpr (fifth) {
           const U more = u_load(block + (3 + 2 * u) * kUnit);
-          w = high ? u_bit<2 * c + 1, 4>(w, more) : u_bit<2 * c, 4>(w, more);
+          w = high ? u_fifth<2 * c + 1>(w, more) : u_fifth<2 * c>(w, more);
         }
         STRATA_UNROLL for (int i = 0; i < few; ++i) {
           const int8_t* x = act(rows, from + i, at).coarse + 64 * c + 32 * high + 4 * u;

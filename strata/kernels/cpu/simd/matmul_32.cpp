@@ -61,7 +61,7 @@ STRATA_INLINE Two load_two(const uint8_t* units, const U& table) {
     return {u_load(units + 2 * p * kUnit), u_load(units + (2 * p + 1) * kUnit)};
   } else if constexpr (Kind::kFifth) {
     const U bits = u_load(units), both = u_load(units + (1 + p) * kUnit);
-    return {u_bit<p, 4>(u_low(both), bits), u_bit<p + 4, 4>(u_high(both), bits)};
+    return {u_fifth<p>(u_low(both), bits), u_fifth<p + 4>(u_high(both), bits)};
   } else {
     const U both = u_load(units + p * kUnit);
     return {u_low(both), u_high(both)};

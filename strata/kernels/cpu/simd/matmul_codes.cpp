@@ -33,9 +33,10 @@ struct Coded {
 
   Coded() : table(), unit(f_all(code_unit(format))), unit_min(f_all(code_unit_min(format))) {
     if constexpr (kTable) {
-      uint8_t bytes[16] = {};
-      for (int i = 0; i < 1 << kLayout.bits; ++i) {
-        bytes[i] = static_cast<uint8_t>(code_values(format)[i] + kOffset);
+      uint8_t bytes[16];
+      for (int i = 0; i < 16; ++i) {
+        const int code = i % (1 << kLayout.bits);
+        bytes[i] = static_cast<uint8_t>(code_values(format)[code] + kOffset);
       }
       table = u_table(bytes);
     }
@@ -72,10 +73,13 @@ struct Coded {
       const U both = u_load(units + (j / 2 * 8 + u) * kUnit);
       codes = j % 2 ? u_high(both) : u_low(both);
     } else if constexpr (kLayout.bits == 2) {
-      codes = u_quarter<j % 4>(u_load(units + (j / 4 * 8 + u) * kUnit));
+      codes = u_bits<j % 4 * 2, 2>(u_load(units + (j / 4 * 8 + u) * kUnit));
     } else {
-      const U low = u_load(units + (j < 4 ? 2 * u + 1 : 16 + u) * kUnit);
-      codes = u_bit<j, 2>(u_quarter<j % 4>(low), u_load(units + 2 * u * kUnit));
+      const uint8_t* a = units + u * kUnit;
+      const uint8_t *b = a + 8 * kUnit, *c = b + 8 * kUnit;
+      const U both = j < 6 ? u_load(j < 2 ? a : j < 4 ? b : c)
+                           : u_spare(u_load(a), u_load(b), u_load(c));
+      codes = u_bits<j % 2 * 4, kTable ? 4 : 3>(both);  // the table does not mind a fourth bit
     }
     if constexpr (kTable) return u_look_up(table, codes);
     else return codes;

@@ -135,7 +135,7 @@ void convolve_token(const Convolution& c, float* past, int oldest, float* x) {
 void scan(const Scan& scan, float* panel) {
   int at = 0;
   if (scan.count == 1) {
-    constexpr int kWide = kLanes == 16 ? 8 : 4;
+    constexpr int kWide = kRegisters == 32 ? 8 : 4;
     for (; at + kWide * kLanes <= scan.columns; at += kWide * kLanes) {
       Scan part = scan;
       part.v += at;

@@ -41,6 +41,8 @@
 #include "tile_lanes_avx512.h"
 #elif defined(STRATA_ISA_avx2)
 #include "tile_lanes_avx2.h"
+#elif defined(STRATA_ISA_neon)
+#include "tile_lanes_neon.h"
 #else
 #include "tile_lanes_portable.h"
 #endif

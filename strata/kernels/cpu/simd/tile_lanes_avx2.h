@@ -74,15 +74,21 @@ STRATA_INLINE U u_low(U u) { return _mm256_and_si256(u, _mm256_set1_epi8(15)); }
 STRATA_INLINE U u_high(U u) {
   return _mm256_and_si256(_mm256_srli_epi16(u, 4), _mm256_set1_epi8(15));
 }
-template <int bit, int to>
-STRATA_INLINE U u_bit(U low, U bits) {
-  const U moved = bit < to ? _mm256_slli_epi16(bits, bit < to ? to - bit : 0)
-                           : _mm256_srli_epi16(bits, bit < to ? 0 : bit - to);
-  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(1 << to)));
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  const U moved = bit < 4 ? _mm256_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
+                          : _mm256_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
+  return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(16)));
 }
-template <int pair>
-STRATA_INLINE U u_quarter(U u) {
-  return _mm256_and_si256(_mm256_srli_epi16(u, 2 * pair), _mm256_set1_epi8(3));
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  return _mm256_and_si256(_mm256_srli_epi16(u, from), _mm256_set1_epi8((1 << count) - 1));
+}
+STRATA_INLINE U u_spare(U a, U b, U c) {
+  const U a1 = _mm256_and_si256(_mm256_srli_epi16(a, 3), _mm256_set1_epi8(0x11));
+  const U b1 = _mm256_and_si256(_mm256_srli_epi16(b, 2), _mm256_set1_epi8(0x22));
+  const U c1 = _mm256_and_si256(_mm256_srli_epi16(c, 1), _mm256_set1_epi8(0x44));
+  return _mm256_or_si256(_mm256_or_si256(a1, b1), c1);
 }
 STRATA_INLINE U u_table(const void* sixteen) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(sixteen)));

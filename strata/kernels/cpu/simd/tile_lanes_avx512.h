@@ -64,17 +64,23 @@ STRATA_INLINE U u_low(U u) { return _mm512_and_si512(u, _mm512_set1_epi8(15)); }
 STRATA_INLINE U u_high(U u) {
   return _mm512_and_si512(_mm512_srli_epi16(u, 4), _mm512_set1_epi8(15));
 }
-// low | bit `bit` of the bytes of `bits`, moved to place `to`
-template <int bit, int to>
-STRATA_INLINE U u_bit(U low, U bits) {
-  const U moved = bit < to ? _mm512_slli_epi16(bits, bit < to ? to - bit : 0)
-                           : _mm512_srli_epi16(bits, bit < to ? 0 : bit - to);
-  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(1 << to), 0xf8);  // low | (b & c)
+// low | bit `bit` of the bytes of `bits`, moved to place 4
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  const U moved = bit < 4 ? _mm512_slli_epi16(bits, bit < 4 ? 4 - bit : 0)
+                          : _mm512_srli_epi16(bits, bit < 4 ? 0 : bit - 4);
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(16), 0xf8);  // low | (b & c)
 }
-// bits 2 pair and 2 pair + 1 of the bytes
-template <int pair>
-STRATA_INLINE U u_quarter(U u) {
-  return _mm512_and_si512(_mm512_srli_epi16(u, 2 * pair), _mm512_set1_epi8(3));
+// bits [from, from + count) of the bytes
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  return _mm512_and_si512(_mm512_srli_epi16(u, from), _mm512_set1_epi8((1 << count) - 1));
+}
+// bits 3 and 7 of the bytes of a, b, c to places 0, 1, 2 and 4, 5, 6; others are anything
+STRATA_INLINE U u_spare(U a, U b, U c) {
+  const U ab = _mm512_ternarylogic_epi32(_mm512_srli_epi16(a, 3), _mm512_srli_epi16(b, 2),
+                                         _mm512_set1_epi8(0x11), 0xe4);  // c ? a : b
+  return _mm512_ternarylogic_epi32(ab, _mm512_srli_epi16(c, 1), _mm512_set1_epi8(0x33), 0xe4);
 }
 STRATA_INLINE U u_table(const void* sixteen) {
   const __m128i x = _mm_loadu_si128(static_cast<const __m128i*>(sixteen));
@@ -151,7 +157,12 @@ struct ScaledDot {
     part = add_products(at == 0 ? i_zero() : part, u, x);
   }
   STRATA_INLINE void add_to(I& total, S s) const {
-    total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));
+    if constexpr (4 * steps * 127 * ((1 << bits) - 1) < 1 << 15) {  // the sum is in its lower half
+      const I low = _mm512_and_si512(s, _mm512_set1_epi32(0xffff));
+      asm("vpdpwssd %2, %1, %0" : "+v"(total) : "v"(part), "v"(low));
+    } else {
+      total = _mm512_add_epi32(total, _mm512_mullo_epi32(part, s));
+    }
     KEEP(total);
   }
 };

@@ -84,13 +84,22 @@ STRATA_INLINE I i_mul(I a, const I& b) { EACH a.v[r] *= b.v[r]; return a; }
 STRATA_INLINE U u_load(const uint8_t* p) { U u; std::memcpy(&u, p, sizeof u); return u; }
 STRATA_INLINE U u_low(U u) { for (uint8_t& b : u.v) b &= 15; return u; }
 STRATA_INLINE U u_high(U u) { for (uint8_t& b : u.v) b >>= 4; return u; }
-template <int bit, int to>
-STRATA_INLINE U u_bit(U low, U bits) {
-  for (int i = 0; i < 32; ++i) low.v[i] |= (bits.v[i] >> bit & 1) << to;
+template <int bit>
+STRATA_INLINE U u_fifth(U low, U bits) {
+  for (int i = 0; i < 32; ++i) low.v[i] |= (bits.v[i] >> bit & 1) << 4;
   return low;
 }
-template <int pair>
-STRATA_INLINE U u_quarter(U u) { for (uint8_t& b : u.v) b = b >> 2 * pair & 3; return u; }
+template <int from, int count>
+STRATA_INLINE U u_bits(U u) {
+  for (uint8_t& b : u.v) b = b >> from & ((1 << count) - 1);
+  return u;
+}
+STRATA_INLINE U u_spare(U a, const U& b, const U& c) {
+  for (int i = 0; i < 32; ++i) {
+    a.v[i] = (a.v[i] >> 3 & 0x11) | (b.v[i] >> 2 & 0x22) | (c.v[i] >> 1 & 0x44);
+  }
+  return a;
+}
 STRATA_INLINE U u_table(const void* sixteen) {
   U u;
   for (int i = 0; i < 32; i += 16) std::memcpy(u.v + i, sixteen, 16);
@@ -170,9 +179,8 @@ constexpr int kDotSteps = 8;
 
 template <int bits, int steps>
 struct ScaledDot {
-  I part;
-  STRATA_INLINE void step(int at, const U& u, const X& x) {
-    if (at == 0) part = i_zero();
+  I part{};
+  STRATA_INLINE void step(int, const U& u, const X& x) {
     add_products<bits == 8>(part, u, x);
   }
   STRATA_INLINE void add_to(I& total, const S& s) const { EACH total.v[r] += part.v[r] * s.v[r]; }

@@ -1,16 +1,16 @@
-"""verify(): what must hold of a cache between any two calls.
+"""verify(): what must hold of a prefix cache between any two calls.
 
-Reads everything, changes nothing, and takes time in proportion to what is cached: for tests after
-every call, and for a server that is idle. A breach raises AssertionError that names it.
+Reads everything, changes nothing, and takes time in proportion to what is cached. A breach raises
+AssertionError that names it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from strata.cache.checkpoints import Checkpoints
-from strata.cache.lease import Lease
+from strata.cache.lease import Holder, Lease
 from strata.cache.prefix import PrefixCache
 from strata.cache.trie import TOKEN, BlockTrie, Node, encode
 
@@ -18,7 +18,7 @@ from strata.cache.trie import TOKEN, BlockTrie, Node, encode
 def verify(cache: PrefixCache) -> None:
     """Check every structural invariant of the cache."""
     leases = list(cache._leases.values())
-    nodes = list(cache._trie.nodes())
+    nodes = list(nodes_of(cache._trie))
     _pages(cache, leases, nodes)
     _trie(cache._trie, nodes)
     _claims(leases, nodes)
@@ -39,7 +39,7 @@ def _pages(cache: PrefixCache, leases: list[Lease], nodes: list[Node]) -> None:
     """Every page is free, in one node, or owned by one lease."""
     sealed = [node.page for node in nodes if node.page is not None]
     owned = [page for lease in leases for page in lease.owned]
-    _once("page", cache._pages.total, cache._pages.free_pages(), sealed, owned)
+    _once("page", cache._pages.total, cache._pages._free, sealed, owned)
     assert len(sealed) == cache._trie.sealed
 
 
@@ -52,7 +52,7 @@ def _states(states: Checkpoints, leases: list[Lease], nodes: list[Node]) -> None
     live = [hold.live for hold in holds]
     tails = [hold.tail for hold in holds if hold.tail is not None]
     reserved = [c.slot for hold in holds for c in hold.reserved if c.slot != hold.tail]
-    _once("state slot", states.total, states.free_slots(), slots, live, tails, reserved)
+    _once("state slot", states.total, states._free, slots, live, tails, reserved)
     assert set(states.kept) == kept, "what is ranked is what is kept"
 
 
@@ -131,9 +131,26 @@ def _lease(cache: PrefixCache, lease: Lease) -> None:
 
 def _parked(cache: PrefixCache) -> None:
     """Who is parked holds nothing and waits for a running owner to get further."""
-    for holder, owner, until in cache._parking.everyone():
+    for holder, owner, until in parked(cache):
         assert holder.id not in cache._leases, "parked and running"
         assert owner.open and cache._leases.get(owner.holder.id) is owner, "a dead reason"
         assert owner.computed_len < until <= owner.target, "nothing to wait for"
         assert owner.holder.namespace == holder.namespace
         assert owner.holder.priority >= holder.priority
+
+
+def parked(cache: PrefixCache) -> Iterator[tuple[Holder, Lease, int]]:
+    """Each parked holder, whom it waits for and how many tokens."""
+    for owner, waiting in cache._parking._waiting.items():
+        for holder, until in waiting.values():
+            yield holder, owner, until
+
+
+def nodes_of(trie: BlockTrie) -> Iterator[Node]:
+    """Every node but the roots, parents first."""
+    stack = list(trie.roots.values())
+    while stack:
+        node = stack.pop()
+        if node.parent is not None:
+            yield node
+        stack.extend(node.children.by_key.values())

@@ -1,22 +1,75 @@
-"""Policies that count how often a key is wanted, newer lookups more than older ones."""
+"""Policies that look at when a key was last wanted, or count how often."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from strata.experts.policies.ranked import Floats, Ranked
-from strata.experts.policies.recency import Lru
+from strata.experts.policy import Floats, Policy
 from strata.types import IntArray
 
 _HALF_LIFE = 256  # steps after which a lookup counts half
 _LARGEST = 1e100
 
 
+class Lru(Policy):
+    """The least recently used leaves first."""
+
+    name = "lru"
+
+    def __init__(self, places: int, experts: int) -> None:
+        super().__init__(places, experts)
+        self.time = 0
+        self.last: Floats = np.full(places * experts, -1.0)
+
+    def note(self, keys: IntArray, counts: IntArray) -> None:
+        """All keys of a lookup are used at the same time."""
+        self.time += 1
+        self.last[keys] = self.time
+
+    def worth(self, keys: IntArray) -> Floats:
+        """When it was used."""
+        return self.last[keys]
+
+    def admits(self, key: int, victim: int) -> bool:
+        """Always."""
+        return True
+
+    def learn(self, popularity: Floats) -> None:
+        """What was wanted more often counts as used later, all of it before now."""
+        super().learn(popularity)
+        self.last[:] = popularity / (1.0 + popularity.max()) - 1.0
+
+
+class LeastStale(Policy):
+    """Layers come round in a fixed order: whoever was not wanted in this round leaves before those
+    who were, and among equals the one whose layer comes up latest.
+    """
+
+    name = "least-stale"
+
+    def __init__(self, places: int, experts: int) -> None:
+        super().__init__(places, experts)
+        self.last = np.full(places * experts, -1, np.int64)
+
+    def note(self, keys: IntArray, counts: IntArray) -> None:
+        """They are wanted in this round."""
+        self.last[keys] = self.step
+
+    def worth(self, keys: IntArray) -> Floats:
+        """Less the further ahead its layer is; more than anybody stale if it is fresh."""
+        ahead = ((np.arange(self.places) - (self.place + 1)) % self.places)[keys // self.experts]
+        fresh = self.last[keys] == self.step
+        return np.asarray(fresh * self.places - ahead, np.float64)
+
+    def admits(self, key: int, victim: int) -> bool:
+        """Always."""
+        return True
+
+
 class Tally:
     """Counts of keys that age: instead of the old shrinking, the new weigh more and more."""
 
     def __init__(self, keys: int) -> None:
-        """Nothing was counted yet."""
         self.counts: Floats = np.zeros(keys)
         self.weight, self.step = 1.0, 0
 
@@ -34,13 +87,12 @@ class Tally:
         self.counts[:] = popularity * (_HALF_LIFE / max(1.0, float(popularity.max())))
 
 
-class Lfu(Ranked):
+class Lfu(Policy):
     """The least often wanted leaves first, and a key enters only past one that is wanted less."""
 
     name = "lfu"
 
     def __init__(self, places: int, experts: int) -> None:
-        """Nothing was counted yet."""
         super().__init__(places, experts)
         self.tally = Tally(places * experts)
 
@@ -66,7 +118,6 @@ class TinyLfu(Lru):
     name = "tinylfu"
 
     def __init__(self, places: int, experts: int) -> None:
-        """Nothing was counted yet."""
         super().__init__(places, experts)
         self.tally = Tally(places * experts)
 
