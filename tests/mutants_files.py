@@ -1,6 +1,6 @@
 """Injected bugs of the readers of model files, in the form of `ENGINE`."""
 
-# ruff: noqa: E501  (pieces of source are quoted as they stand)
+
 
 from __future__ import annotations
 

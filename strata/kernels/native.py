@@ -110,8 +110,9 @@ class NativeKernels:
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
         """Token embeddings, read from the file's own bytes."""
-        op = _cpu.embed(int(table.format), table.data.data_ptr(), table.rows, table.cols, streams)
-        return NativeOp((op,), table.cols * streams, (table.data,))
+        data = table.data
+        op = _cpu.embed(int(table.format), data.data_ptr(), table.rows, table.cols, streams)
+        return NativeOp((op,), table.cols * streams, (data,))
 
     def attention(self, weights: AttentionWeights, page: Fields, block: int) -> NativeOp:
         """Attention of one layer; fields float16, bfloat16 or uint8 (kv.py), both alike.

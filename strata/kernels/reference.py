@@ -133,7 +133,7 @@ class ReferenceKernels:
         """Copies the matrices into `record`, uint8 [form.nbytes]."""
         record.zero_()
         for q, at in zip(expert.matrices, plain_form(expert).offsets, strict=True):
-            record[at : at + q.data.numel()] = q.data
+            record[at : at + q.nbytes] = q.data
 
     def tiered_moe(
         self, weights: MoeWeights, source: ExpertSource, ahead: NextMixture | None = None

@@ -28,7 +28,7 @@ from strata.memory.row_reader import TablePart
 from strata.memory.rows import RowCache
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
-from strata.models.weights import Weights, reordered
+from strata.models.weights import Weights
 from strata.types import LayerMemory, MemoryField, ModelError
 
 # --------------------------------------------------------------- sublayers
@@ -278,8 +278,8 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
     q_rows, k_rows = order(weights.heads), order(weights.kv_heads)
     return replace(
         weights,
-        q=reordered(weights.q, q_rows),
-        k=reordered(weights.k, k_rows),
+        q=weights.q.pick(q_rows),
+        k=weights.k.pick(k_rows),
         q_bias=vector(weights.q_bias, q_rows),
         k_bias=vector(weights.k_bias, k_rows),
     )

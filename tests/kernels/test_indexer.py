@@ -125,7 +125,7 @@ def test_equal_scores_take_the_first_blocks_and_nothing_else_is_read(
     weights = Weights(shape)
     ((attention, mlp),) = weights.layers
     assert attention.indexer is not None
-    q = replace(attention.indexer.q, data=torch.zeros_like(attention.indexer.q.data))
+    q = replace(attention.indexer.q, held=torch.zeros_like(attention.indexer.q.data))
     index = replace(attention.indexer, q=q)
     weights.layers = [(replace(attention, indexer=index), mlp)]
     model = Toy(weights, choose(Backend.NATIVE, "cpu", 2, isa, kv_type))

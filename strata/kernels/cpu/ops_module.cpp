@@ -203,6 +203,7 @@ void bind_ops(nb::module_& m) {
   nb::class_<Ngram, Op>(m, "Ngram", "Of a step whose rows are fetched before it.")
       .def("rows", &ngram_rows, "tokens"_a, "row_starts"_a, "state_slots"_a, "rows"_a,
            "The table's rows for a step -> int64 [tokens, heads] at the address `rows`.")
+      .def("set_scale", &Ngram::set_scale, "scale"_a)
       .def("set_slots", [](Ngram& op, uintptr_t slots) {
         op.set_slots(reinterpret_cast<const int32_t*>(slots));
       }, "slots"_a, "Where they lie: the address of int32 [tokens, heads], for the next step.");
