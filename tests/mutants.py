@@ -65,8 +65,8 @@ CACHE = [
         ),
         (
             "the first claimed sibling is taken, not the nearest",
-            "            if shared > rows:\n                best, rows = child, shared",
-            "            if shared and not rows:\n                best, rows = child, shared",
+            "        if shared > rows:\n            best, rows = node, shared",
+            "        if shared and not rows:\n            best, rows = node, shared",
         ),
         (
             "namespaces share one tree",

@@ -2,7 +2,7 @@
 
 Knows pages and state slots as numbers, tokens as integers. Does not know tensors, steps or
 requests. A `Lease` is changed by the cache alone; the engine reads `pages`, `resume_len`,
-`writable_from`, `live` and `tail`, and hands the lease back.
+`writable_from` and `live`, and hands the lease back.
 
 Invariants: `pages` only grows while the lease is open. `tip` is the one pin. `owned` are the
 pages of `pages` that are not in the trie; they are freed when the lease closes.
@@ -89,11 +89,6 @@ class Lease:
     def live(self) -> int | None:
         """State slot that every step of this sequence reads and writes."""
         return self.hold.live if self.hold else None
-
-    @property
-    def tail(self) -> int | None:
-        """State slot of the rolling checkpoint, if one could be had."""
-        return self.hold.tail if self.hold else None
 
 
 @dataclass(frozen=True, slots=True)

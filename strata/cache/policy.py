@@ -41,9 +41,6 @@ class Ranking(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._values)
 
-    def __contains__(self, item: object) -> bool:
-        return item in self._values
-
     def set(self, item: T, worth: float) -> None:
         """Add an item, or change its value."""
         if self._values.get(item) == worth:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,21 +67,11 @@ class Children:
     def nearest(self, rest: bytes) -> tuple[Node | None, int]:
         """The sealed child with the longest part in common with `rest`, and its tokens."""
         at = bisect_left(self.order, rest)
-        best, rows = None, 0
-        for key in self.order[max(0, at - 1) : at + 1]:
-            shared = common(key, rest)
-            if shared > rows:
-                best, rows = self.by_key[key], shared
-        return best, rows
+        return _nearest((self.by_key[key] for key in self.order[max(0, at - 1) : at + 1]), rest)
 
     def nearest_claimed(self, rest: bytes) -> tuple[Node | None, int]:
         """The same among claimed children: as few as there are running sequences."""
-        best, rows = None, 0
-        for child in self.claimed:
-            shared = common(child.key, rest)
-            if shared > rows:
-                best, rows = child, shared
-        return best, rows
+        return _nearest(self.claimed, rest)
 
     def covers(self, key: bytes) -> bool:
         """Whether a sealed child begins with `key`."""
@@ -136,6 +126,15 @@ class Node:
     def __repr__(self) -> str:
         name = list(array("i", self.key)) if self.parent else self.key
         return f"Node({name!r}, end={self.end}, page={self.page}, pins={self.pins})"
+
+
+def _nearest(nodes: Iterable[Node], rest: bytes) -> tuple[Node | None, int]:
+    best, rows = None, 0
+    for node in nodes:
+        shared = common(node.key, rest)
+        if shared > rows:
+            best, rows = node, shared
+    return best, rows
 
 
 def deepest_checkpoint(node: Node, rest: bytes) -> Node | None:

@@ -71,9 +71,7 @@ class Core:
         self.cache = cache
         self.counters = Counters()
         self.journal = Journal(clocks.wall)
-        self.scheduler = Scheduler(
-            settings, cache, runner.copy, pages=runner.pages.slots, block=runner.block
-        )
+        self.scheduler = Scheduler(settings, cache, runner.copy)
         self._sampler = Sampler(runner.model.vocab_size)
         self.clocks = clocks
         self._living: dict[str, Sequence] = {}

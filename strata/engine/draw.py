@@ -1,17 +1,21 @@
-"""Choosing among logits: order, truncation (top_k, top_p, min_p) and the draw.
+"""What is made of one row of logits: log-probabilities, truncation (top_k, top_p, min_p), the draw.
 
-Pure functions of one row, so a row's result cannot depend on its batch. Rows
-are float32 [vocab], contiguous. Wherever two tokens are equally likely the
-lower id comes first.
+Pure functions of one row, so a row's result cannot depend on its batch. Rows are float32 [vocab],
+contiguous. Wherever two tokens are equally likely the lower id comes first. Log-probabilities are
+natural logarithms of the softmax of the raw row: before temperature, penalties, bias and
+truncation, so that a figure means the same whatever the sampling is.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from strata.types import Logprob
 
 Row = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -58,6 +62,27 @@ def largest(row: Row, count: int) -> Ids:
     else:
         floor = np.partition(row, size - count)[size - count]
     return descending(row, np.flatnonzero(row >= floor))[:count]
+
+
+def log_total(row: Row, room: Row) -> float:
+    """log(sum(exp(row))) in nats. `room` float32 [vocab] is overwritten. Raises NotFinite."""
+    top = float(row.max())
+    if not math.isfinite(top):
+        raise NotFinite(f"largest logit is {top}")
+    np.subtract(row, np.float32(top), out=room)
+    np.exp(room, out=room)
+    return top + math.log(float(room.sum()))
+
+
+def logprob(row: Row, token: int, count: int, room: Row) -> Logprob:
+    """`token`'s log-probability and those of the `count` most likely tokens, in order."""
+    total = log_total(row, room)
+    top = largest(row, count) if count > 0 else ()
+    return Logprob(
+        token=token,
+        logprob=float(row[token]) - total,
+        top=tuple((int(i), float(row[i]) - total) for i in top),
+    )
 
 
 def _nucleus(row: Row, weights: Row, goal: float) -> Ids:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.core import Clocks, Core
@@ -25,7 +26,6 @@ from strata.engine.outlet import Outlet, Told, send_all
 from strata.engine.runner import Runner
 from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
-from strata.engine.stats import snapshot
 from strata.figures import Freed, Record, Snapshot
 from strata.models.decoder import Decoder, Experts
 from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError
@@ -146,10 +146,19 @@ class Engine:
         return done
 
     def snapshot(self) -> Snapshot:
-        """Counters of this moment, at most a step old."""
+        """Counters of this moment, at most a step old: all of them are plain numbers."""
         core = self.core
-        figures, rows = core.runner.figures(), core.runner.model.rows()
-        return snapshot(self.ready, core.scheduler, core.cache, core.counters, figures, rows)
+        scheduler, runner = core.scheduler, core.runner
+        counted = asdict(core.cache.stats()) | asdict(core.counters)
+        counted |= {"running": len(scheduler.running), "parked": len(scheduler.parked)}
+        return Snapshot(
+            **counted,
+            ready=self.ready,
+            queued=len(scheduler.queue),
+            preemptions=scheduler.preemptions,
+            experts=runner.figures(),
+            rows=runner.model.rows(),
+        )
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -25,8 +25,7 @@ from math import isfinite
 import numpy as np
 import numpy.typing as npt
 
-from strata.engine.draw import Cut, NotFinite, Row, draw
-from strata.engine.logprobs import logprob
+from strata.engine.draw import Cut, NotFinite, Row, draw, logprob
 from strata.engine.philox import uniform
 from strata.types import Logprob, Sampling
 

@@ -49,16 +49,11 @@ class Schedule:
 class Scheduler:
     """Queue, parking place and running rows. Used by the engine thread only.
 
-    `copy` carries copies out at once. `pages` of `block` tokens are all there are.
+    `copy` carries copies out at once.
     """
 
     def __init__(
-        self,
-        settings: EngineSettings,
-        cache: PrefixCache,
-        copy: Callable[[Iterable[Copy]], None],
-        pages: int,
-        block: int,
+        self, settings: EngineSettings, cache: PrefixCache, copy: Callable[[Iterable[Copy]], None]
     ) -> None:
         self.queue: list[Sequence] = []
         self.parked: dict[str, Sequence] = {}
@@ -68,8 +63,7 @@ class Scheduler:
         self._settings = settings
         self._cache = cache
         self._copy = copy
-        self._pages = pages
-        self._block = block
+        self._pages, self._block = cache.stats().pages_total, cache.block
         self._shut = False
 
     # -------------------------------------------------------------- coming and going

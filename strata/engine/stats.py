@@ -1,18 +1,15 @@
 """What the engine counts. Plain numbers, written by the engine thread alone.
 
-Another thread may read `snapshot` and `records` at any time: both hand out frozen
-values, at most a step old.
+Another thread may read all of it at any time: records are frozen, at most a step old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from strata.cache.prefix import PrefixCache
-from strata.engine.scheduler import Scheduler
 from strata.engine.sequence import Sequence
-from strata.figures import ExpertFigures, Record, RowFigures, Snapshot
+from strata.figures import Record
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
@@ -39,27 +36,6 @@ class Counters:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     requests: dict[str, int] = field(default_factory=lambda: {f.value: 0 for f in Finish})
-
-
-def snapshot(
-    ready: bool,
-    scheduler: Scheduler,
-    cache: PrefixCache,
-    counters: Counters,
-    experts: tuple[ExpertFigures, ...],
-    rows: RowFigures | None,
-) -> Snapshot:
-    """Everything countable at one moment. Safe from any thread: it reads plain numbers."""
-    counted = asdict(cache.stats()) | asdict(counters)
-    counted |= {"running": len(scheduler.running), "parked": len(scheduler.parked)}
-    return Snapshot(
-        **counted,
-        ready=ready,
-        queued=len(scheduler.queue),
-        preemptions=scheduler.preemptions,
-        experts=experts,
-        rows=rows,
-    )
 
 
 class Journal:

@@ -21,14 +21,6 @@ from strata.types import IntArray
 Read = Callable[[int, Tensor], None]  # fills a slot with the record of a key
 
 
-def _copy(target: Tensor, source: Tensor) -> None:
-    target.copy_(source, non_blocking=True)
-
-
-def nothing() -> None:
-    """What follows a transfer that nothing follows."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Shelf:
     """`nbytes` of a record; `disk` and `bus` run the transfers into main and into fast memory."""
@@ -56,12 +48,12 @@ class Shelf:
         target = into.arena.data[slot]
         if into is self.host:
             transfer = self.disk.submit(partial(self.read, key, target), self.nbytes, urgent)
-            into.expect(slot, transfer, nothing)
+            into.expect(slot, transfer, lambda: None)
             return slot
         source = [int(self.host.slot_of[key])]
         # Until the copy is over: the lookup that wants it may be given up before.
         self.host.pin(source)
-        copy = partial(_copy, target, self.host.arena.data[source[0]])
+        copy = partial(target.copy_, self.host.arena.data[source[0]], non_blocking=True)
         transfer = self.bus.submit(copy, self.nbytes, urgent)
         into.expect(slot, transfer, partial(self.host.unpin, source))
         return slot

@@ -15,7 +15,7 @@ from time import perf_counter
 from strata.types import StrataError
 
 _log = logging.getLogger(__name__)
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class Transfer:

@@ -31,7 +31,6 @@ from strata.server.errors import ClientGone, Refusal
 from strata.server.exchange import Exchange
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
-from strata.server.logprobs import TokenNames
 from strata.server.openapi import openapi_document
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
 from strata.server.service import Lobby, Service
@@ -146,7 +145,6 @@ class Actions:
 
     def __init__(self, lobby: Lobby, access: Access, meters: metrics.Meters) -> None:
         self._lobby, self._access, self._meters = lobby, access, meters
-        self._names: tuple[Service, TokenNames] | None = None
 
     def model(self, exchange: Exchange) -> bytes:
         """GET /v1/models/{id}."""
@@ -174,8 +172,7 @@ class Actions:
 
     async def tokenize(self, exchange: Exchange, caller: str) -> None:
         """POST /tokenize."""
-        service, names = self._served()
-        use = partial(facts.tokenize, service, names)
+        use = partial(facts.tokenize, self._lobby.service())
         await exchange.reply(200, await self._read(exchange, TokenizeBody, use))
 
     async def detokenize(self, exchange: Exchange, caller: str) -> None:
@@ -185,21 +182,21 @@ class Actions:
 
     async def chat(self, exchange: Exchange, caller: str) -> None:
         """POST /v1/chat/completions."""
-        service, names = self._served()
+        service = self._lobby.service()
 
         def prepare(body: ChatBody) -> tuple[Job, Form]:
             job = chat_job(service, body, caller)
-            return job, ChatForm(job, names, bool(body.logprobs))
+            return job, ChatForm(job, service.names, bool(body.logprobs))
 
         await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))
 
     async def completions(self, exchange: Exchange, caller: str) -> None:
         """POST /v1/completions."""
-        service, names = self._served()
+        service = self._lobby.service()
 
         def prepare(body: CompletionBody) -> tuple[Job, Form]:
             job = completion_job(service, body, caller)
-            return job, CompletionForm(job, service, names, body)
+            return job, CompletionForm(job, service, body)
 
         await self._answer(exchange, service, *await self._read(exchange, CompletionBody, prepare))
 
@@ -215,12 +212,6 @@ class Actions:
         if len(body) < THREAD_BYTES:
             return use(parse(kind, body))
         return await asyncio.to_thread(lambda: use(parse(kind, body)))
-
-    def _served(self) -> tuple[Service, TokenNames]:
-        service = self._lobby.service()
-        if self._names is None or self._names[0] is not service:
-            self._names = (service, TokenNames(service.tokenizer))
-        return self._names
 
 
 def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B008 - frozen

@@ -14,7 +14,7 @@ from strata.server.answer import Form
 from strata.server.errors import Refusal
 from strata.server.generate import Part, Tally
 from strata.server.job import Job, Run, check_tokens, make_job
-from strata.server.logprobs import CompletionLogprobs, TokenNames
+from strata.server.logprobs import CompletionLogprobs
 from strata.server.schema import CompletionBody
 from strata.server.service import Service
 from strata.text.template import Prompt
@@ -68,12 +68,12 @@ class CompletionForm(Form):
 
     kinds = ("text_completion", "text_completion")
 
-    def __init__(self, job: Job, service: Service, names: TokenNames, body: CompletionBody) -> None:
-        super().__init__(job, names, body.logprobs is not None)
+    def __init__(self, job: Job, service: Service, body: CompletionBody) -> None:
+        super().__init__(job, service.names, body.logprobs is not None)
         self._tokenizer = service.tokenizer
         self._echo = bool(body.echo)
         self._prompt = body.prompt if isinstance(body.prompt, str) else None
-        self._offsets = [CompletionLogprobs(names) for _ in job.runs]
+        self._offsets = [CompletionLogprobs(service.names) for _ in job.runs]
 
     def text(self, run: Run, part: Part, first: bool) -> str:
         """The part's text, behind the prompt's with `echo`."""

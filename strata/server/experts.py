@@ -46,12 +46,8 @@ def added(uses: Sequence[ExpertUse]) -> ExpertUse | None:
 def page(now: Snapshot) -> bytes:
     """GET /v1/experts: totals since start, each layer's, and the rows of n-gram tables."""
     layers = now.experts
-    total = None
-    if layers:
-        names = ("experts", "on_device", "on_host", "active", "evicted")
-        sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
-        total = {**sums, "prefetch": _prefetch(layers), **_use_of(layers)}
-    own = [_layer(layer) for layer in layers]
+    total = _told(layers) if layers else None
+    own = [{"layer": one.layer, "record_bytes": one.record_bytes, **_told([one])} for one in layers]
     return orjson.dumps(
         {"object": "experts", "total": total, "layers": own, "ngram_rows": _rows(now.rows)}
     )
@@ -67,22 +63,12 @@ def _rows(told: RowFigures | None) -> dict[str, Any] | None:
     return {**row, "hit_rate": _part(told.hits, told.lookups)}
 
 
-def _layer(layer: ExpertFigures) -> dict[str, Any]:
-    return {
-        "layer": layer.layer,
-        "experts": layer.experts,
-        "record_bytes": layer.record_bytes,
-        "on_device": layer.on_device,
-        "on_host": layer.on_host,
-        "active": layer.active,
-        "evicted": layer.evicted,
-        "prefetch": _prefetch([layer]),
-        **_use_of([layer]),
-    }
-
-
-def _use_of(layers: Sequence[ExpertFigures]) -> dict[str, Any]:
-    return use(added([layer.use for layer in layers])) or {}
+def _told(layers: Sequence[ExpertFigures]) -> dict[str, Any]:
+    """Sums over layers, of which there are some."""
+    names = ("experts", "on_device", "on_host", "active", "evicted")
+    sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
+    uses = use(added([layer.use for layer in layers])) or {}
+    return {**sums, "prefetch": _prefetch(layers), **uses}
 
 
 def _prefetch(layers: Sequence[ExpertFigures]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from strata.server import experts
 from strata.server.chat import render_chat
 from strata.server.errors import Refusal
 from strata.server.job import check_tokens
-from strata.server.logprobs import TokenNames
 from strata.server.schema import DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
 
@@ -121,7 +120,7 @@ async def clear(service: Service) -> bytes:
     )
 
 
-def tokenize(service: Service, names: TokenNames, body: TokenizeBody) -> bytes:
+def tokenize(service: Service, body: TokenizeBody) -> bytes:
     """Token ids of a raw text or of a rendered chat; raises a 400 unless exactly one is given."""
     text = body.prompt if body.prompt is not None else body.content
     if (text is None) == (body.messages is None):
@@ -137,7 +136,7 @@ def tokenize(service: Service, names: TokenNames, body: TokenizeBody) -> bytes:
         "tokens": tokens,
     }
     if body.return_token_strs:
-        answer["token_strs"] = [names[token][0] for token in tokens]
+        answer["token_strs"] = [service.names[token][0] for token in tokens]
     return orjson.dumps(answer)
 
 

@@ -7,9 +7,11 @@ so that a server can listen, and say how far it is, while it loads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from strata.server.errors import Refusal
+from strata.server.logprobs import TokenNames
 from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
 from strata.types import Sampling
@@ -38,7 +40,7 @@ class Limits:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Service:
     """Everything behind the routes. `defaults` holds for what a request leaves open."""
 
@@ -48,6 +50,11 @@ class Service:
     model: ModelFacts
     defaults: Sampling = field(default_factory=Sampling)
     limits: Limits = Limits()
+
+    @cached_property
+    def names(self) -> TokenNames:
+        """What its tokens are called."""
+        return TokenNames(self.tokenizer)
 
     def named(self, name: str | None) -> str:
         """The name to answer under: the one that was asked for. Raises a 404 for another's."""

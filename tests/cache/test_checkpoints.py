@@ -242,12 +242,12 @@ def test_rolling_checkpoints_never_cost_a_row() -> None:
     world = World(pages=60, states=2, batch=2)
     first = world.submit(TEXT, out=50)
     world.admit()
-    while first.lease is not None and first.lease.tail is None:
+    while first.lease is not None and first.lease.hold.tail is None:
         world.step(64)
     assert first.status == "running" and world.cache.stats().states_free == 0
     second = world.submit([9, *TEXT], out=12)
     world.admit()
-    assert second.status == "running" and first.lease is not None and first.lease.tail is None
+    assert second.status == "running" and first.lease is not None and first.lease.hold.tail is None
     finish(world)
 
 
