@@ -2,10 +2,11 @@
 
 Teacher-forced over 256 tokens of 8 texts (`tests/data/texts.txt`): mean KL divergence per token,
 in nats, from transformers' distribution on the file's dequantised weights in float32; how often
-the most likely token is the same; and greedy continuations of 20 prompts. llama.cpp is run by
-`--peer`, a Python that has `xllamacpp`.
+the most likely token is the same; and greedy continuations of 20 prompts. The native kernels once
+for each `--kv-type`. llama.cpp is run by `--peer`, a Python that has `xllamacpp`.
 
     python bench/kl.py MODEL.gguf [--peer /path/to/venv/bin/python] [--threads 2]
+        [--kv-type f16 --kv-type bf16 --kv-type q8]
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ LENGTH = 64  # of the greedy continuations
 class Strata:
     """A model with memory for one sequence."""
 
-    def __init__(self, path: Path, backend: Backend, threads: int, length: int) -> None:
-        self.kernels = choose(backend, "cpu", threads)
+    def __init__(
+        self, path: Path, backend: Backend, threads: int, length: int, kv_type: str | None = None
+    ) -> None:
+        self.kernels = choose(backend, "cpu", threads, kv_type=kv_type)
         self.model = loader.load(open_model(path), self.kernels)
         pages = -(-length // BLOCK)
         memory = self.model.memory(BLOCK)
@@ -149,6 +152,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="a GGUF file")
     parser.add_argument("--peer", help="a Python that has xllamacpp")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--kv-type", action="append", help="f16 (if none is given), bf16, q8")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -162,9 +166,10 @@ def main() -> None:
     answers = [oracle_greedy(oracle, prompt, LENGTH) for prompt in prompts]
     scores = []
     greedy: dict[str, list[str]] = {}
-    for backend in (Backend.REFERENCE, Backend.NATIVE):
-        ours = Strata(args.model, backend, args.threads, 1024)
-        score = Score(f"Strata, {ours.kernels.name}", [], [])
+    natives = [(Backend.NATIVE, kv_type) for kv_type in args.kv_type or ["f16"]]
+    for backend, kv_type in ((Backend.REFERENCE, None), *natives):
+        ours = Strata(args.model, backend, args.threads, 1024, kv_type)
+        score = Score(f"Strata, {ours.kernels.name}, {ours.kernels.kv_dtype} pages", [], [])
         for text, logits in zip(texts, expected, strict=True):
             score.add(logits, ours.logits(text))
         scores.append(score)

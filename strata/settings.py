@@ -61,6 +61,12 @@ class Config:
     block_size: int = _setting(
         16, "tokens in a page of the cache", unit="tokens", least=1, most=256
     )
+    kv_type: str = _setting(
+        "auto",
+        "how the cache keeps keys and values: q8 takes about half the memory of f16",
+        choices=("auto", "f16", "bf16", "q8"),
+        shown="auto: f16; float32 in the reference kernels",
+    )
     prefill_chunk: int = _setting(
         0,
         "prompt tokens read in one step while no row decodes",

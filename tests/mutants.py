@@ -14,7 +14,9 @@ from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
 from mutants_files import FILES
+from mutants_kv import KV
 from mutants_policies import POLICIES
+from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
 from mutants_states import STATES
 
@@ -498,6 +500,16 @@ CACHE = [
 
 MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
-    for module, tests, bugs in [*ENGINE, *STATES, *DISK, *ROWS, *POLICIES, *EXPERTS, *FILES]
+    for module, tests, bugs in [
+        *ENGINE,
+        *STATES,
+        *DISK,
+        *ROWS,
+        *POLICIES,
+        *EXPERTS,
+        *FILES,
+        *KV,
+        *QUANTISED,
+    ]
     for bug in bugs
 ]

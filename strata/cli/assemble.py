@@ -82,14 +82,16 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
     threads = config.threads or usable_cores()
     device = "cpu" if config.device == "auto" else config.device
     isa = None if config.isa == "auto" else config.isa
-    chosen = kernels.choose(Backend(config.kernels), device, threads, isa)
+    kv_type = None if config.kv_type == "auto" else config.kv_type
+    chosen = kernels.choose(Backend(config.kernels), device, threads, isa, kv_type)
     model = loader.load(file, chosen, progress=packed)
     context = config.ctx_size or model.context_length
     if context > model.context_length:
         beyond = f"--ctx-size {context} is more than the {model.context_length} tokens"
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
-    report(f"kernels   {chosen.name}, {threads} threads")
+    kept = kernels.kv.name_of(chosen.kv_dtype)
+    report(f"kernels   {chosen.name}, {threads} threads; keys and values in {kept}")
     machine = machine_memory()
     rows = parse_size(config.ngram_cache, machine)
     if rows:

@@ -218,7 +218,9 @@ def _write(
 
 
 def _matrices(experts: Sequence[Expert]) -> list[Tensor]:
-    return [q.data for one in experts for q in (one.gate, one.up, one.down)]
+    """What is mapped of them."""
+    held = [q.held for one in experts for q in (one.gate, one.up, one.down)]
+    return [data for data in held if isinstance(data, Tensor)]
 
 
 def _failed(folder: Path, error: OSError) -> StorageError:

@@ -27,6 +27,9 @@ WEIGHTS = (
 )
 _PLAIN = ("I8", "I16", "I32", "I64", "F64")
 _SUPPORTED = ", ".join(WEIGHTS)
+# Numbers of GGML types of which quantised tensors of a folder are made, and our own for those that
+# GGML has not.
+I32, I64, E4M3, U8 = 26, 27, 1002, 1003
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +46,11 @@ class TensorEntry:
     data: npt.NDArray[np.uint8] = field(repr=False)
     path: Path
     offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.data.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

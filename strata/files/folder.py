@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from strata.files import ModelFile, TensorEntry, map_file
+from strata.files import E4M3, I32, I64, U8, ModelFile, TensorEntry, map_file
 from strata.types import ModelError
 
-_DTYPES = {"F32": 0, "F16": 1, "BF16": 30, "I8": 24, "I16": 25, "I32": 26, "I64": 27, "F64": 28}
+_DTYPES = {"F32": 0, "F16": 1, "BF16": 30, "I8": 24, "I16": 25, "I32": I32, "I64": I64, "F64": 28}
+_DTYPES |= {"F8_E4M3": E4M3, "U8": U8, "F8_E8M0": U8}  # parts of quantised tensors
 _INDEX = "model.safetensors.index.json"
 
 
@@ -78,7 +79,7 @@ def _read_shard(path: Path) -> dict[str, TensorEntry]:
         if spec["dtype"] not in _DTYPES:
             raise ModelError(
                 f"tensor {name!r} in {path.name} has type {spec['dtype']};"
-                " supported in safetensors: F32, F16, BF16"
+                " supported in safetensors: F32, F16, BF16, F8_E4M3"
             )
         start, end = (8 + size + offset for offset in spec["data_offsets"])
         shape = tuple(int(extent) for extent in spec["shape"])

@@ -65,6 +65,7 @@ class Op: ...
 
 class Ngram(Op):
     def rows(self, tokens: Ints, row_starts: Ints, state_slots: Ints, rows: int) -> None: ...
+    def set_scale(self, scale: float) -> None: ...
     def set_slots(self, slots: int) -> None: ...
 
 class Port:
@@ -114,8 +115,9 @@ def attention(
     scale: float,
     rope: Rope,
     pages: Sequence[int],
-    page_halves: Sequence[int],
+    page_bytes: Sequence[int],
     block: int,
+    type: int,
     indexer: Indexer | None,
 ) -> Op: ...
 def delta(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strata.kernels import indexer
+from strata.kernels import indexer, kv
 from strata.kernels.indexer import IndexerWeights
 from strata.kernels.norm import rms_norm
 from strata.kernels.quant import QTensor
@@ -98,9 +98,9 @@ def attention(
 ) -> Tensor:
     """The layer's output for h [n, hidden].
 
-    Writes into the page fields k and v [pages, kv_heads, block, head_dim] and, with an indexer,
-    index_raw [pages, block, dim] and index_keys [pages, block / ratio, dim]. Rows' pages beyond
-    their last position are not read.
+    Writes into the page fields k and v [pages, kv_heads, block, width] (kv.py) and, with an
+    indexer, index_raw [pages, block, dim] and index_keys [pages, block / ratio, dim]. Rows' pages
+    beyond their last position are not read.
     """
     k, v = page["k"], page["v"]
     queries = _project(h, matrices.q, w.q_bias, w.heads)
@@ -115,8 +115,8 @@ def attention(
 
     written = step.write_slots >= 0
     own, slot = step.write_slots[written] // step.block, step.write_slots[written] % step.block
-    k[own, :, slot] = keys[written].to(k.dtype)
-    v[own, :, slot] = values[written].to(v.dtype)
+    k[own, :, slot] = kv.stored(keys[written], k.dtype)
+    v[own, :, slot] = kv.stored(values[written], v.dtype)
     sparse = None
     if w.indexer is not None:
         sparse = _Sparse(h, w, w.indexer, matrices, page, step)
@@ -130,9 +130,8 @@ def attention(
             seen = torch.arange(count) <= positions[:, None]
             if sparse is not None:
                 seen = sparse.visible(first, end, pages, count)
-            mixed[first:end] = _attend(
-                queries[first:end], _rows(k, pages, count), _rows(v, pages, count), seen, w
-            )
+            row_k, row_v = (_rows(field, pages, count, w.head_dim) for field in (k, v))
+            mixed[first:end] = _attend(queries[first:end], row_k, row_v, seen, w)
     if gate is not None:
         mixed = mixed * torch.sigmoid(gate)
     return mixed.flatten(1) @ matrices.o.T
@@ -192,9 +191,9 @@ def _project(h: Tensor, matrix: Tensor, bias: Tensor | None, heads: int) -> Tens
     return y.view(len(y), heads, -1)
 
 
-def _rows(field: Tensor, pages: Tensor, count: int) -> Tensor:
+def _rows(field: Tensor, pages: Tensor, count: int, head_dim: int) -> Tensor:
     """The first `count` tokens of a row: [kv_heads, count, head_dim]."""
-    return field[pages].transpose(0, 1).flatten(1, 2)[:, :count].to(torch.float32)
+    return kv.loaded(field[pages].transpose(0, 1).flatten(1, 2)[:, :count], head_dim)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, w: AttentionWeights) -> Tensor:

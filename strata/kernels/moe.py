@@ -184,7 +184,7 @@ def feed(h: Tensor, expert: Expert) -> Tensor:
 
 def plain_form(expert: Expert) -> ExpertForm:
     """The form of an expert whose matrices lie as they are in the model's file."""
-    return ExpertForm.of(expert, [q.data.numel() for q in expert.matrices])
+    return ExpertForm.of(expert, [q.nbytes for q in expert.matrices])
 
 
 def unpacked(record: Tensor, form: ExpertForm) -> Expert:

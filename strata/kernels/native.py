@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import strata.kernels._cpu as _cpu  # after torch, whose OpenMP runtime it shares
-from strata.kernels import native_indexer, native_moe, native_states
+from strata.kernels import kv, native_indexer, native_moe, native_states
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
@@ -91,11 +91,9 @@ class NativeProgram:
 
 
 class NativeKernels:
-    """The table entry. Pages hold float16; a page's keys lie transposed (cpu/rows.h)."""
+    """The table entry. A page's keys lie transposed (cpu/kv.h)."""
 
-    kv_dtype = "float16"
-
-    def __init__(self, threads: int, isa: str | None = None) -> None:
+    def __init__(self, threads: int, isa: str | None = None, kv_dtype: str = "float16") -> None:
         """`isa`: avx512, avx2, neon or portable; the best one by default. Raises ConfigError."""
         available = _cpu.isas()
         chosen = isa or available[0]
@@ -106,24 +104,27 @@ class NativeKernels:
         self.name = f"native {chosen}"
         self._isa = chosen
         self._threads = threads
+        self.kv_dtype = kv_dtype
         self._pack = Packer(chosen, threads)
         self.packing = self._pack.layout
 
     def embed(self, table: QTensor, streams: int = 1) -> NativeOp:
         """Token embeddings, read from the file's own bytes."""
-        op = _cpu.embed(int(table.format), table.data.data_ptr(), table.rows, table.cols, streams)
-        return NativeOp((op,), table.cols * streams, (table.data,))
+        data = table.data
+        op = _cpu.embed(int(table.format), data.data_ptr(), table.rows, table.cols, streams)
+        return NativeOp((op,), table.cols * streams, (data,))
 
     def attention(self, weights: AttentionWeights, page: Fields, block: int) -> NativeOp:
-        """Attention of one layer; fields float16.
+        """Attention of one layer; fields float16, bfloat16 or uint8 (kv.py), both alike.
 
         ModelError for a head_dim that is no multiple of 8 or above 256.
         """
         w, k, v = weights, page["k"], page["v"]
         check_heads("heads", w.head_dim)
+        dtype = str(k.dtype).removeprefix("torch.")
         for field in (k, v):
-            assert field.shape[1:] == (w.kv_heads, block, w.head_dim)
-            assert field.dtype == torch.float16 and field[0].is_contiguous()
+            assert field.shape[1:] == (w.kv_heads, block, kv.width(dtype, w.head_dim))
+            assert field.dtype == k.dtype and field[0].is_contiguous()
         biases = (w.q_bias, w.k_bias, w.v_bias, None)
         linears = [
             self._pack.linear(q, bias) for q, bias in zip((w.q, w.k, w.v, w.o), biases, strict=True)
@@ -145,8 +146,9 @@ class NativeKernels:
             w.scale,
             self._pack.rope(w.rope),
             [k.data_ptr(), v.data_ptr()],
-            [k.stride(0), v.stride(0)],
+            [k.stride(0) * k.itemsize, v.stride(0) * v.itemsize],
             block,
+            list(kv.TYPES.values()).index(dtype),
             index,
         )
         return port.op(op, linears, norms, k, v, owned)

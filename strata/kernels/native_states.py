@@ -70,6 +70,7 @@ def ngram(pack: Packer, w: NgramWeights, state: Fields) -> NativeOp:
         [history.data_ptr(), conv.data_ptr()],
         [history.stride(0), conv.stride(0)],
     )
+    op.set_scale(w.scale)
     owned = (w.table, w.source, key, value, vectors, history, conv)
     before = None if w.source is None else _Fetch(op, w.source, len(w.sizes))
     return NativeOp((op,), w.width, owned, before=before)

@@ -48,8 +48,9 @@ class NgramWeights:
     Head i of the hash (heads_per_ngram for 2 tokens, as many for 3, ...) has the prime
     `sizes[i]` and begins at row `offsets[i]`; its hash is the XOR of token j back times
     multipliers[j], modulo its prime. A token that is missing, or lies behind an `eos`, counts as
-    `eos`. key [width, embed]; value [hidden, embed]; the norms float32 [width]; conv float32
-    [width, kernel], the newest token last, `dilation` tokens between its taps.
+    `eos`. Rows of the table are multiplied by `scale`. key [width, embed]; value [hidden, embed];
+    the norms float32 [width]; conv float32 [width, kernel], the newest token last, `dilation`
+    tokens between its taps.
     """
 
     table: Sequence[QTensor]
@@ -67,6 +68,7 @@ class NgramWeights:
     conv: Tensor
     dilation: int
     source: RowSource | None = None
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         assert self.value.rows * self.streams == self.width
@@ -144,7 +146,7 @@ def ngram(
             for slot in row.captures_after(i + 1):
                 history[slot] = past[i + 1 : i + 1 + w.history] + 1
         history[row.slot] = past[len(past) - w.history :] + 1
-    embedded = lookup(w, ids).flatten(1)
+    embedded = lookup(w, ids).flatten(1) * w.scale
     value = _gated(x, embedded, w, matrices)
     normed = _normed(value.flatten(1), w.norm_conv, w).flatten(1)
     mixed = torch.empty_like(normed)

@@ -54,15 +54,15 @@ class Kernels(Protocol):
     """One implementation. Ops of different implementations do not mix."""
 
     name: str
-    kv_dtype: str  # of the page fields "k", "v" and "index_raw"
+    kv_dtype: str  # of the page fields "k" and "v"; see kv.py
     packing: str  # names the layout of packed experts: files packed under another name do not fit
 
     def embed(self, table: QTensor, streams: int = 1) -> Op:
         """Token embeddings, once for each residual stream; begins a program."""
 
     def attention(self, weights: AttentionWeights, page: Fields, block: int) -> Op:
-        """Attention of one layer over pages: fields k, v [kv_heads, block, head_dim] and, with
-        an indexer, index_raw [block, dim], index_keys float32 [block / ratio, dim].
+        """Attention of one layer over pages: fields k, v [kv_heads, block, width] (kv.py) and,
+        with an indexer, index_raw [block, dim], index_keys float32 [block / ratio, dim].
 
         What lies where inside a field of a page is the implementation's own affair:
         others copy pages whole.

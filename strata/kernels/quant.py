@@ -21,13 +21,22 @@ IQ3_S IQ3_XXS                256     3.44, 3.06      d s (point of a grid, signs
 IQ2_S IQ2_XS IQ2_XXS         256     2.56 to 2.06    d s (point of a grid, signs): eights
 IQ1_M IQ1_S                  256     1.75, 1.56      d s (point of a grid + or - 1/8): eights
 TQ2_0 TQ1_0                  256     2.06, 1.69      d q, q one of -1, 0, 1
+F8                           128     8.25            d q, q an E4M3
+I4                           32      5               d (q - z)
 ===========================  ======  ==============  ===============================
+
+F8 and I4 are in no file: checkpoints become them while they load (strata.models.quantised). A
+block of F8 is a float32 d and 128 bytes. A block of I4 is a word, of d as float32 the upper 24
+bits, which hold any f16 or bf16, and z in the lowest 8, and nibbles as those of Q4_0. E4M3 is
+that of tables, which are read by the row and not multiplied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import gguf
 import numpy as np
@@ -38,7 +47,7 @@ from strata.types import ModelError
 
 
 class Format(IntEnum):
-    """GGML type numbers of the supported formats."""
+    """GGML type numbers of the supported formats; from 1000 on our own, of no file."""
 
     F32 = 0
     F16 = 1
@@ -66,6 +75,9 @@ class Format(IntEnum):
     TQ2_0 = 35
     MXFP4 = 39
     NVFP4 = 40
+    F8 = 1000
+    I4 = 1001
+    E4M3 = 1002
 
     @property
     def block(self) -> int:
@@ -78,7 +90,10 @@ class Format(IntEnum):
         return _BLOCKS[self][1]
 
 
-_BLOCKS = {kind: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)] for kind in Format}
+# The Formats that files have.
+FILE_FORMATS = tuple(kind for kind in Format if kind < Format.F8)
+_BLOCKS = {kind: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)] for kind in FILE_FORMATS}
+_BLOCKS |= {Format.F8: (128, 132), Format.I4: (32, 20), Format.E4M3: (1, 1)}
 _PLAIN = {
     Format.F32: torch.float32,
     Format.F16: torch.float16,
@@ -86,15 +101,21 @@ _PLAIN = {
 }
 
 
+# Makes the bytes of these rows (int64 [n]) of a matrix: uint8 [n * row_bytes].
+MakeRows = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QTensor:
     """A weight matrix [rows, cols] in its file's quantisation.
 
-    `data` is uint8 [rows * row_bytes] on the CPU, and may be a read-only view of
-    the file. Raises ModelError when the bytes and the shape disagree.
+    `held` is uint8 [rows * row_bytes] on the CPU, and may be a read-only view of
+    the file; or it makes the bytes whenever they are asked for, so that a model
+    that is converted while it loads is not in memory twice. Raises ModelError when
+    the bytes and the shape disagree.
     """
 
-    data: Tensor
+    held: Tensor | MakeRows
     format: Format
     rows: int
     cols: int
@@ -105,12 +126,36 @@ class QTensor:
                 f"a row of {self.cols} weights is no whole number of {self.format.name} blocks "
                 f"({self.format.block} weights each)"
             )
-        want = self.rows * self.row_bytes
-        if self.data.dtype != torch.uint8 or self.data.numel() != want:
+        data = self.held
+        if not isinstance(data, Tensor):
+            return
+        if data.dtype != torch.uint8 or data.numel() != self.nbytes:
             raise ModelError(
-                f"a {self.format.name} matrix {self.rows} x {self.cols} takes {want} bytes, "
-                f"got {self.data.numel()} of {self.data.dtype}"
+                f"a {self.format.name} matrix {self.rows} x {self.cols} takes {self.nbytes} bytes, "
+                f"got {data.numel()} of {data.dtype}"
             )
+
+    @property
+    def data(self) -> Tensor:
+        """uint8 [rows * row_bytes]; when it must be made, made anew each time."""
+        return self.held if isinstance(self.held, Tensor) else self.held(torch.arange(self.rows))
+
+    def pick(self, rows: Tensor) -> QTensor:
+        """The matrix of these rows (int64 [n]), copied or not made yet."""
+        held = self.held
+        if isinstance(held, Tensor):
+            some: Tensor | MakeRows = held.reshape(self.rows, self.row_bytes)[rows].reshape(-1)
+        else:
+            some = partial(_made, held, rows)
+        return QTensor(some, self.format, rows.numel(), self.cols)
+
+    def cut(self, first: int, count: int) -> QTensor:
+        """Rows [first, first + count), not copied."""
+        if not isinstance(self.held, Tensor):
+            return self.pick(torch.arange(first, first + count))
+        size = self.row_bytes
+        some = self.held[first * size : (first + count) * size]
+        return QTensor(some, self.format, count, self.cols)
 
     @property
     def row_bytes(self) -> int:
@@ -120,7 +165,11 @@ class QTensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the matrix."""
-        return self.data.numel()
+        return self.rows * self.row_bytes
+
+
+def _made(make: MakeRows, rows: Tensor, some: Tensor) -> Tensor:
+    return make(rows[some])
 
 
 def quantised(data: Tensor, number: int, rows: int, cols: int) -> QTensor:
@@ -129,11 +178,33 @@ def quantised(data: Tensor, number: int, rows: int, cols: int) -> QTensor:
         kind = Format(number)
     except ValueError:
         name = {int(t): t.name for t in gguf.GGMLQuantizationType}.get(number, str(number))
-        names = ", ".join(f.name for f in Format)
+        names = ", ".join(f.name for f in FILE_FORMATS)
         raise ModelError(
             f"weights of GGML type {name} are not supported; supported are {names}"
         ) from None
     return QTensor(data, kind, rows, cols)
+
+
+def e4m3(b: Tensor) -> Tensor:
+    """uint8 -> float32 of any shape: an E4M3 byte is the middle of an f16 that is 256 times less.
+
+    The two patterns of NaN, which no checkpoint has, count as +-480.
+    """
+    bits = (b.short() & 0x7F) << 7 | (b.short() & 0x80) << 8
+    return bits.view(torch.float16).float() * 256
+
+
+def _f8(b: Tensor) -> Tensor:
+    return b[:, :4].contiguous().view(torch.float32) * e4m3(b[:, 4:])
+
+
+def _i4(b: Tensor) -> Tensor:
+    header, pairs = b[:, :4].contiguous().view(torch.int32), b[:, 4:]
+    d, z = (header & ~255).view(torch.float32), header & 255
+    return d * (torch.cat((pairs & 15, pairs >> 4), dim=1).int() - z).float()
+
+
+_OWN = {Format.F8: _f8, Format.I4: _i4, Format.E4M3: e4m3}
 
 
 def dequantise(q: QTensor) -> Tensor:
@@ -141,6 +212,8 @@ def dequantise(q: QTensor) -> Tensor:
     if q.format in _PLAIN:
         own = q.data.contiguous().view(_PLAIN[q.format])
         return own.to(torch.float32, copy=True).reshape(q.rows, q.cols)
+    if q.format in _OWN:
+        return _OWN[q.format](q.data.view(-1, q.format.block_bytes)).view(q.rows, q.cols)
     rows = q.data.reshape(q.rows, q.row_bytes).numpy()
     with np.errstate(all="ignore"):  # a scale may be anything
         return torch.from_numpy(gguf.dequantize(rows, gguf.GGMLQuantizationType(q.format)))
@@ -148,8 +221,7 @@ def dequantise(q: QTensor) -> Tensor:
 
 def dequantise_rows(q: QTensor, rows: Tensor) -> Tensor:
     """Rows `rows` (int64 [n]) of the weights as float32 [n, cols]: an embedding lookup."""
-    data = q.data.reshape(q.rows, q.row_bytes)[rows].reshape(-1)
-    return dequantise(QTensor(data, q.format, rows.numel(), q.cols))
+    return dequantise(q.pick(rows))
 
 
 def matmul_reference(x: Tensor, q: QTensor) -> Tensor:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from strata.kernels import kv
 from strata.kernels.attention import AttentionWeights, PagedStep, Projections, attention
 from strata.kernels.delta import DeltaMatrices, DeltaWeights, delta
 from strata.kernels.head import HeadWeights, embed, head
@@ -83,20 +84,24 @@ class ReferenceProgram:
 
 
 class ReferenceKernels:
-    """The table entry. `kv_dtype` float32, so that paging adds no rounding."""
+    """The table entry. Unless told otherwise pages hold float32, so that they add no rounding."""
 
     name = "reference"
-    kv_dtype = "float32"
     packing = "plain"
+
+    def __init__(self, kv_dtype: str = "float32") -> None:
+        """`kv_dtype`: as kv.py names it."""
+        self.kv_dtype = kv_dtype
 
     def embed(self, table: QTensor, streams: int = 1) -> ReferenceOp:
         """Token embeddings."""
         return ReferenceOp(table.cols * streams, lambda x, step: embed(step.tokens, table, streams))
 
     def attention(self, weights: AttentionWeights, page: Fields, block: int) -> ReferenceOp:
-        """Attention of one layer; the fields may be of any float type."""
+        """Attention of one layer; the fields may be of any type."""
         w, index = weights, weights.indexer
-        assert page["k"].shape[1:] == page["v"].shape[1:] == (w.kv_heads, block, w.head_dim)
+        width = kv.width(str(page["k"].dtype).removeprefix("torch."), w.head_dim)
+        assert page["k"].shape[1:] == page["v"].shape[1:] == (w.kv_heads, block, width)
         assert index is None or block % index.ratio == 0
         own = [index.q, index.k] if index is not None else []
         matrices = Projections(*map(dequantise, (w.q, w.k, w.v, w.o, *own)))
@@ -128,7 +133,7 @@ class ReferenceKernels:
         """Copies the matrices into `record`, uint8 [form.nbytes]."""
         record.zero_()
         for q, at in zip(expert.matrices, plain_form(expert).offsets, strict=True):
-            record[at : at + q.data.numel()] = q.data
+            record[at : at + q.nbytes] = q.data
 
     def tiered_moe(
         self, weights: MoeWeights, source: ExpertSource, ahead: NextMixture | None = None

@@ -154,13 +154,6 @@ def _recurrent(config: Mapping[str, Any], layers: int, defaults: HfDefaults) -> 
 
 
 def _refuse_unsupported(config: Mapping[str, Any], defaults: HfDefaults) -> None:
-    quantised = config.get("quantization_config")
-    if quantised:
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
-        raise ModelError(
-            f"the checkpoint is quantised with {method}; from safetensors Strata reads"
-            " F32, F16 and BF16: take a GGUF of this model instead"
-        )
     for key, usual in {**_HF_USUAL, **defaults.usual}.items():
         value = config.get(key)
         if value is None or value in usual or (defaults.sparse and key in _EXPERTS):

@@ -10,7 +10,7 @@ from strata.kernels.moe import Expert, MoeWeights
 from strata.kernels.residual import Residual
 from strata.models.config import ArchConfig, ExpertShape
 from strata.models.layers import Mlp, Moe, mlp, pre_norm
-from strata.models.weights import Names, Weights, cut
+from strata.models.weights import Names, Weights
 
 
 def feed_forward(weights: Weights, config: ArchConfig, layer: int) -> Mlp | Moe:
@@ -45,7 +45,7 @@ def _experts(weights: Weights, config: ArchConfig, shape: ExpertShape, layer: in
         both = weights.stack("experts_gate_up", layer, count, 2 * ffn, hidden)
         down = weights.stack("experts_down", layer, count, hidden, ffn)
         return [
-            Expert(cut(pair, 0, ffn), cut(pair, ffn, ffn), last)
+            Expert(pair.cut(0, ffn), pair.cut(ffn, ffn), last)
             for pair, last in zip(both, down, strict=True)
         ]
     gate = weights.stack("expert_gate", layer, count, ffn, hidden)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from strata.kernels import Fields, Kernels, Op
+from strata.kernels import Fields, Kernels, Op, kv
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.indexer import IndexerWeights
@@ -28,7 +28,7 @@ from strata.memory.row_reader import TablePart
 from strata.memory.rows import RowCache
 from strata.models.config import ArchConfig
 from strata.models.rope import Rope
-from strata.models.weights import Weights, reordered
+from strata.models.weights import Weights
 from strata.types import LayerMemory, MemoryField, ModelError
 
 # --------------------------------------------------------------- sublayers
@@ -77,11 +77,11 @@ class Attention:
     mixture: ClassVar[None] = None
 
     def memory(self, block: int, kernels: Kernels) -> LayerMemory:
-        """Keys and values [kv_heads, block, head_dim], index keys; nothing per sequence.
+        """Keys and values [kv_heads, block, width], index keys; nothing per sequence.
         ModelError when a page does not hold whole blocks of an indexer.
         """
         w, kind = self.weights, kernels.kv_dtype
-        shape = (w.kv_heads, block, w.head_dim)
+        shape = (w.kv_heads, block, kv.width(kind, w.head_dim))
         page = [MemoryField("k", shape, kind), MemoryField("v", shape, kind)]
         if w.indexer is not None:
             dim, blocks = w.indexer.dim, block // w.indexer.ratio
@@ -89,7 +89,8 @@ class Attention:
                 raise ModelError(
                     f"pages of {block} tokens do not hold whole index blocks of {w.indexer.ratio}"
                 )
-            page.append(MemoryField("index_raw", (block, dim), kind))
+            raw = "float32" if kind == "float32" else "float16"
+            page.append(MemoryField("index_raw", (block, dim), raw))
             page.append(MemoryField("index_keys", (blocks, dim), "float32"))
         return LayerMemory(page=tuple(page))
 
@@ -277,8 +278,8 @@ def half_split(weights: AttentionWeights) -> AttentionWeights:
     q_rows, k_rows = order(weights.heads), order(weights.kv_heads)
     return replace(
         weights,
-        q=reordered(weights.q, q_rows),
-        k=reordered(weights.k, k_rows),
+        q=weights.q.pick(q_rows),
+        k=weights.k.pick(k_rows),
         q_bias=vector(weights.q_bias, q_rows),
         k_bias=vector(weights.k_bias, k_rows),
     )

@@ -16,6 +16,7 @@ from strata.memory.arena import SlotArena
 from strata.models import (
     llama,
     olmoe,
+    quantised,
     qwen2,
     qwen3,
     qwen3_5,
@@ -106,7 +107,7 @@ def load(file: ModelFile, kernels: Kernels, *, progress: ProgressSink = silent) 
             f"the architecture {file.architecture!r} is not supported; supported:"
             f" {', '.join(FAMILIES)}"
         )
-    return build(file, kernels, progress)
+    return build(quantised.joined(file), kernels, progress)
 
 
 # our name -> GGUF key, key of generation_config.json

@@ -20,7 +20,7 @@ from strata.models.config_hf import HfDefaults
 from strata.models.decoder import Decoder
 from strata.models.hybrid import CENTRED, Projections, ignored
 from strata.models.layers import HEAD_NORMS, Attention, Delta, Layer, attention
-from strata.models.weights import Names, Weights, reordered
+from strata.models.weights import Names, Weights
 from strata.types import ProgressSink
 
 DEFAULTS = HfDefaults(
@@ -73,8 +73,8 @@ def projections(weights: Weights, config: ArchConfig, number: int) -> Projection
     return Projections(
         qkv=qkv,
         z=z,
-        beta=reordered(gates, beta.reshape(-1)),
-        alpha=reordered(gates, alpha.reshape(-1)),
+        beta=gates.pick(beta.reshape(-1)),
+        alpha=gates.pick(alpha.reshape(-1)),
     )
 
 
@@ -90,8 +90,8 @@ def _values_and_gates(
     joined = weights.matrix("delta_qkvz", number, 2 * (narrow + inner), hidden)
     rows = torch.arange(joined.rows).view(s.k_heads, -1)
     parts = (rows[:, : s.dim], rows[:, s.dim : first], rows[:, first:second])
-    qkv = reordered(joined, torch.cat([part.reshape(-1) for part in parts]))
-    return qkv, reordered(joined, rows[:, second:].reshape(-1))
+    qkv = joined.pick(torch.cat([part.reshape(-1) for part in parts]))
+    return qkv, joined.pick(rows[:, second:].reshape(-1))
 
 
 def build(file: ModelFile, kernels: Kernels, progress: ProgressSink) -> Decoder:

@@ -15,6 +15,7 @@ from strata.files import ModelFile
 from strata.kernels import Kernels
 from strata.kernels.indexer import IndexerWeights
 from strata.kernels.ngram import NgramWeights
+from strata.kernels.quant import Format
 from strata.kernels.residual import GatedStreams
 from strata.models import config_gguf, config_hf, experts, hybrid, ngram_hash
 from strata.models.config import ArchConfig, IndexerShape, NgramHash, NgramShape, count
@@ -30,7 +31,7 @@ from strata.models.layers import (
     Sublayer,
     attention,
 )
-from strata.models.weights import Names, Weights, cut
+from strata.models.weights import Names, Weights
 from strata.types import ModelError, ProgressSink
 
 # ------------------------------------------------------------------ config
@@ -161,7 +162,7 @@ def indexer(weights: Weights, config: ArchConfig, number: int) -> IndexerWeights
         k = weights.matrix("index_k", number, shape.dim, config.hidden)
     else:
         joined = weights.matrix("index_qk", number, inner + shape.dim, config.hidden)
-        q, k = cut(joined, 0, inner), cut(joined, inner, shape.dim)
+        q, k = joined.cut(0, inner), joined.cut(inner, shape.dim)
     return IndexerWeights(
         q=q,
         k=k,
@@ -189,6 +190,11 @@ def ngram(weights: Weights, config: ArchConfig, number: int) -> Ngram:
         )
     whole = "ngram_table" if weights.has("ngram_table", number) else "ngram_shard"
     table, parts = weights.table(whole, number, shape.dim)
+    scaled = weights.has("ngram_scale", number)
+    if (table[0].format is Format.E4M3) != scaled:
+        raise ModelError(
+            f"the n-gram table of layer {number} does not fit its scale: it is damaged"
+        )
     rows = sum(part.rows for part in table)
     if rows < own.offsets[-1] + own.sizes[-1]:
         raise ModelError(
@@ -210,6 +216,7 @@ def ngram(weights: Weights, config: ArchConfig, number: int) -> Ngram:
         eps=config.eps,
         conv=weights.values("ngram_conv", number, width, shape.kernel),
         dilation=shape.size,
+        scale=float(weights.vector("ngram_scale", number, 1)) if scaled else 1.0,
     )
     return Ngram(made, parts)
 
@@ -269,6 +276,7 @@ NAMES: Names = {
     "ngram_conv": ("blk.{}.ple_conv1d.weight", _PLE + "conv1d.weight"),
     "ngram_table": ("per_layer_token_embd.weight", _TABLE + "ngram_embedding.weight"),
     "ngram_shard": (_NONE, _TABLE + "ngram_embedding.shard_{}.weight"),
+    "ngram_scale": (_NONE, _TABLE + "ngram_embedding.weight_scale"),
     "ngram_multipliers": (_NONE, _TABLE + "layer_multipliers"),
     "ngram_sizes": (_NONE, _TABLE + "ngram_heads_vocab_sizes"),
     "ngram_offsets": (_NONE, _TABLE + "ngram_heads_offsets"),

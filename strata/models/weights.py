@@ -1,27 +1,25 @@
 """Weights: the tensors of a file under the names the model files use.
 
-A family's name table maps its own short names to GGUF and Hugging Face ones.
-Nothing is copied: matrices are views of the mapped file. Every tensor that is
-taken is noted, so that `finish` can tell of tensors nobody asked for: those
-would change the arithmetic if the model were complete.
+A family's name table maps its own short names to GGUF and Hugging Face ones. Nothing is copied:
+matrices are views of the mapped file, or made of it when they are used. Every tensor that is taken
+is noted, so that `finish` can tell of tensors nobody asked for: those would change the arithmetic
+if the model were complete.
 """
 
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from math import prod
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from strata.files import ModelFile, TensorEntry
-from strata.kernels.quant import QTensor, dequantise, quantised
+from strata.files import I64, ModelFile, TensorEntry
+from strata.kernels.quant import QTensor, dequantise
 from strata.memory.row_reader import TablePart
+from strata.models.converted import Converted, matrix
 from strata.types import ModelError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +31,6 @@ Names = Mapping[str, tuple[str, str]]
 # Not weights: the first is read with the config, the second is recomputed by everyone.
 _IGNORED = ("rope_freqs.weight", ".rotary_emb.inv_freq")
 _OUTER, _INNER = "model.", "model.language_model."  # of Hugging Face names
-_I64 = 27
 
 
 class Weights:
@@ -74,7 +71,7 @@ class Weights:
 
     def matrix(self, short: str, layer: int | None, rows: int, cols: int, part: int = 0) -> QTensor:
         """A weight matrix as it is stored. ModelError when missing or of another shape."""
-        return _matrix(self._take(short, layer, (rows, cols), part), rows, cols)
+        return matrix(self._take(short, layer, (rows, cols), part), rows, cols)
 
     def stack(
         self, short: str, layer: int | None, count: int, rows: int, cols: int
@@ -87,8 +84,8 @@ class Weights:
         if self._numbered(short):
             parts = [self.matrix(short, layer, rows, cols, part) for part in range(count)]
         else:
-            whole = _matrix(self._take(short, layer, (count, rows, cols)), count * rows, cols)
-            parts = [cut(whole, i * rows, rows) for i in range(count)]
+            whole = matrix(self._take(short, layer, (count, rows, cols)), count * rows, cols)
+            parts = [whole.cut(i * rows, rows) for i in range(count)]
         self.expert_nbytes += self.nbytes - before
         return parts
 
@@ -102,6 +99,8 @@ class Weights:
         parts: list[TablePart] = []
         before = self.nbytes
         while (entry := self.file.tensors.get(self.name(short, layer, len(parts)))) is not None:
+            if isinstance(entry, Converted):
+                raise ModelError(f"the table {entry.name!r} is quantised, which is not supported")
             rows = prod(entry.shape) // cols
             matrices.append(self.matrix(short, layer, rows, cols, len(parts)))
             parts.append(TablePart(entry.path, entry.offset, rows))
@@ -112,7 +111,7 @@ class Weights:
 
     def vector(self, short: str, layer: int | None, size: int) -> Tensor:
         """A vector as float32 [size]. ModelError when missing or of another shape."""
-        whole = dequantise(_matrix(self._take(short, layer, (size,)), 1, size)).reshape(size)
+        whole = dequantise(matrix(self._take(short, layer, (size,)), 1, size)).reshape(size)
         return whole + 1 if short in self._centred else whole
 
     def values(self, short: str, layer: int | None, rows: int, cols: int) -> Tensor:
@@ -122,7 +121,7 @@ class Weights:
     def integers(self, short: str, layer: int | None, size: int) -> tuple[int, ...]:
         """Whole numbers of 64 bits. ModelError when missing or anything else."""
         entry = self._take(short, layer, (size,))
-        if entry.format != _I64:
+        if entry.format != I64:
             raise ModelError(f"tensor {entry.name!r} does not hold whole numbers of 64 bits")
         return tuple(np.asarray(entry.data).view("<i8").tolist())
 
@@ -131,7 +130,7 @@ class Weights:
         the family ignores, of which the log tells.
         """
         left = self.file.tensors.keys() - self._taken - set(unused)
-        left = {name for name in left if not name.endswith(_IGNORED)}
+        left = {name for name in left if not (name.endswith(_IGNORED) or self._nothing(name))}
         reasons = {name: self._reason(name) for name in left}
         for reason, count in Counter(filter(None, reasons.values())).items():
             _log.warning("%s: %d tensors of %s are not used", self.file.path, count, reason)
@@ -146,6 +145,10 @@ class Weights:
     def _numbered(self, short: str) -> bool:
         """Whether the tensor comes in parts with names of their own."""
         return self._names[short][self._column].count("{}") > 1
+
+    def _nothing(self, name: str) -> bool:
+        """Whether it is a bias of zeros, as quantisers add them."""
+        return name.endswith(".bias") and not np.any(self.file.tensors[name].data)
 
     def _reason(self, name: str) -> str | None:
         for prefix, reason in self._ignored.items():
@@ -164,36 +167,10 @@ class Weights:
             raise ModelError(f"tensor {name!r} has the shape {entry.shape}, not {shape}")
         if name not in self._taken:
             self._taken.add(name)
-            self.nbytes += entry.data.nbytes
+            self.nbytes += entry.nbytes
         return entry
-
-
-# ------------------------------------------------------------------ rows
-
-
-def cut(q: QTensor, first: int, count: int) -> QTensor:
-    """Rows [first, first + count) of a matrix, not copied."""
-    size = q.row_bytes
-    return replace(q, data=q.data[first * size : (first + count) * size], rows=count)
-
-
-def reordered(q: QTensor, rows: Tensor) -> QTensor:
-    """The matrix of these rows (int64 [n]). Whole rows move: the quantisation stays as it is."""
-    data = q.data.view(q.rows, q.row_bytes)[rows].reshape(-1)
-    return replace(q, data=data, rows=rows.numel())
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Without those of 1, which formats write or leave out."""
     return tuple(extent for extent in shape if extent != 1)
-
-
-def _matrix(entry: TensorEntry, rows: int, cols: int) -> QTensor:
-    """The bytes as a matrix, without a copy. torch warns of read-only memory: nobody writes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        data = torch.from_numpy(np.asarray(entry.data))
-    try:
-        return quantised(data, entry.format, rows, cols)
-    except ModelError as error:
-        raise ModelError(f"tensor {entry.name!r}: {error}") from error

@@ -152,9 +152,14 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_a_sentence(
 
 
 def test_a_cache_that_is_too_small_says_what_to_change(default_model: Path) -> None:
-    with served(str(default_model), "--cache-size", "1MiB") as one:
-        assert one.process.wait(PATIENCE) == 2
-        assert re.search(r"strata: .*--cache-size to at least \d", one.errors())
+    # A page of 8 bits: 30 layers, 16 keys and values of 3 heads, 64 numbers and 2 scales each.
+    for kv_type, tokens in (("auto", 32), ("q8", 2**20 // (30 * 16 * 2 * 3 * 68) * 16)):
+        with served(str(default_model), "--cache-size", "1MiB", "--kv-type", kv_type) as one:
+            assert one.process.wait(PATIENCE) == 2
+            error = one.errors()
+            assert re.search(
+                rf"strata: .*holds {tokens} tokens.*--cache-size to at least \d", error
+            )
 
 
 class Terminal:

@@ -43,9 +43,12 @@ OWN: dict[str, dict[str, int]] = {"olmoe": {"hidden": 128, "kv_heads": 4}}
 GREEDY = Sampling(temperature=0.0, logprobs=3)
 SEEDED = Sampling(temperature=0.9, top_p=0.95, seed=7, logprobs=1)
 CASES = [
-    ("reference", "qwen4_exp"),
-    *(("native", name) for name in ("qwen3_5", "qwen3_next", "qwen3_5_moe", "qwen4_exp")),
-    *(("native", name) for name in ("qwen3_moe", "olmoe")),
+    ("reference", "qwen4_exp", "f16"),
+    *(("native", name, "f16") for name in ("qwen3_5", "qwen3_next", "qwen3_5_moe", "qwen4_exp")),
+    *(("native", name, "f16") for name in ("qwen3_moe", "olmoe")),
+    ("native", "qwen3_moe", "bf16"),
+    ("native", "qwen3_moe", "q8"),
+    ("native", "qwen4_exp", "q8"),
 ]
 
 Answer = list[tuple[int, Any]]
@@ -101,7 +104,7 @@ class Lab:
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Load:
     """Makes a Lab on a fresh model of one family; settings as for `Lab`."""
-    kind, name = request.param
+    kind, name, kv_type = request.param
     if kind == "native":
         pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
     family = FAMILIES[name]
@@ -112,7 +115,8 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
     def made(threads: int = 2, rows: tuple[int, int] | None = None, **changes: Any) -> Lab:
         # The reference is a loop of small operations, which a second thread only slows down.
-        chosen = kernels.choose(Backend(kind), "cpu", threads if kind == "native" else 1)
+        threads = threads if kind == "native" else 1
+        chosen = kernels.choose(Backend(kind), "cpu", threads, kv_type=kv_type)
         model = loader.load(open_model(path), chosen)
         if rows is not None and not model.cache_rows(*rows):
             pytest.skip("nothing is read by the row")

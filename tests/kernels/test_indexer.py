@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from test_attention import close, models
-from toy import Shape, Toy, Weights, random_tokens
+from toy import STRANGE, Shape, Toy, Weights, random_tokens
 
 from strata.kernels import choose
 from strata.kernels.quant import Format
@@ -32,8 +32,8 @@ def length(shape: Shape) -> int:
     return shape.budget + 60
 
 
-def toy(shape: Shape, isa: str = ISAS[0], threads: int = 2) -> Toy:
-    return Toy(Weights(shape), choose(Backend.NATIVE, "cpu", threads, isa), pages=160)
+def toy(shape: Shape, isa: str = ISAS[0], threads: int = 2, kv_type: str = "f16") -> Toy:
+    return Toy(Weights(shape), choose(Backend.NATIVE, "cpu", threads, isa, kv_type), pages=160)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -97,11 +97,12 @@ def test_company_changes_no_bit() -> None:
         assert torch.equal(torch.cat(s.logits), alone.read(alone.sequence(text), 200))
 
 
+@pytest.mark.parametrize("kv_type", ["f16", "q8"])
 @pytest.mark.parametrize("at", [1, 2, 3, 34, 47, 77])
-def test_a_page_copied_in_the_middle_of_a_block_goes_on(at: int) -> None:
+def test_a_page_copied_in_the_middle_of_a_block_goes_on(at: int, kv_type: str) -> None:
     shape = SHAPES["blocks of 4"]
     tokens = random_tokens(100)
-    model = toy(shape)
+    model = toy(shape, kv_type=kv_type)
     want = model.read(model.sequence(tokens), 1000)
     first = model.sequence(tokens)
     model.step([(first, at)])
@@ -109,36 +110,40 @@ def test_a_page_copied_in_the_middle_of_a_block_goes_on(at: int) -> None:
     for source, target in zip(first.pages, second.pages, strict=True):
         model.copy_page(source, target)
     for held in (model.record, *model.index):
-        held[first.pages] = torch.nan
+        held.view(torch.uint8)[first.pages] = STRANGE
     second.done = at
     assert torch.equal(model.read(second, 9), want[at:])
 
 
+@pytest.mark.parametrize("kv_type", ["f16", "q8"])
 @pytest.mark.parametrize("isa", ISAS)
-def test_equal_scores_take_the_first_blocks_and_nothing_else_is_read(isa: str) -> None:
+def test_equal_scores_take_the_first_blocks_and_nothing_else_is_read(
+    isa: str, kv_type: str
+) -> None:
     """Index queries of 0: every score is 0. What is not chosen is then made no number."""
     shape = replace(SHAPES["blocks of 4"], layers="a")
     weights = Weights(shape)
     ((attention, mlp),) = weights.layers
     assert attention.indexer is not None
-    q = replace(attention.indexer.q, data=torch.zeros_like(attention.indexer.q.data))
+    q = replace(attention.indexer.q, held=torch.zeros_like(attention.indexer.q.data))
     index = replace(attention.indexer, q=q)
     weights.layers = [(replace(attention, indexer=index), mlp)]
-    model = Toy(weights, choose(Backend.NATIVE, "cpu", 2, isa))
+    model = Toy(weights, choose(Backend.NATIVE, "cpu", 2, isa, kv_type))
+    strange = STRANGE if kv_type == "q8" else torch.nan
     tokens = random_tokens(111)
     want = model.read(model.sequence(tokens), 1000)[-1]
     s = model.sequence(tokens)
     model.step([(s, 110)])
     # Position 110 sees blocks 0..7, tokens 0..31, and tokens 108..110.
     for page in s.pages[2:6]:
-        model.record[page] = torch.nan
+        model.record[page] = strange
     keys, values = (field[s.pages[6]] for field in model.fields)
-    keys.flatten(1).unflatten(1, (4, -1))[:, :3] = torch.nan
-    values[:, :12] = torch.nan
+    keys.flatten(1).unflatten(1, (4, -1))[:, :3] = strange
+    values[:, :12] = strange
     model.step([(s, 1)])
     assert torch.equal(s.logits[-1][0], want)
     for field in model.fields:
-        field[s.pages[1]] = torch.nan  # tokens 16..31 are chosen
+        field[s.pages[1]] = strange  # tokens 16..31 are chosen
     s.done = 110
     model.step([(s, 1)])
     assert not s.logits[-1].isfinite().any()

@@ -15,7 +15,7 @@ import torch
 from raw import HALVES, Bytes, random_matrix
 from torch import Tensor
 
-from strata.kernels.quant import Format, QTensor, dequantise
+from strata.kernels.quant import FILE_FORMATS, Format, QTensor, dequantise
 
 _cpu = pytest.importorskip("strata.kernels.native_pack")._cpu  # with the grids
 Doubles = npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 SHAPES = [(1, 1), (7, 3), (8, 2), (9, 1), (17, 5), (100, 4)]
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 @pytest.mark.parametrize(("n", "blocks"), SHAPES)
 def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     k = blocks * kind.block if kind.block > 1 else 37 * blocks
@@ -105,7 +105,7 @@ def test_against_float64(isa: str, kind: Format, n: int, blocks: int) -> None:
     assert np.all(np.abs(got - x.double().numpy() @ w.T) <= error @ np.abs(w).T + 3e-6 * scale)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
     q = random_matrix(kind, 83, 512)
     tiles, x = packed(q), inputs(131, 512)
@@ -116,7 +116,7 @@ def test_rows_and_threads_do_not_matter(isa: str, kind: Format) -> None:
             assert same_bits(product(tiles, q, x[-rows:], threads), whole[-rows:])
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_the_other_outputs_do_not_matter(isa: str, kind: Format) -> None:
     q, x = random_matrix(kind, 77, 256), inputs(5, 256)
     whole = product(packed(q), q, x)
@@ -125,7 +125,7 @@ def test_the_other_outputs_do_not_matter(isa: str, kind: Format) -> None:
         assert same_bits(product(packed(part), part, x), whole[:, :n].contiguous())
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_instruction_sets_agree(kind: Format) -> None:
     q, x = random_matrix(kind, 41, 768), inputs(11, 768)
     results = []
@@ -137,7 +137,7 @@ def test_instruction_sets_agree(kind: Format) -> None:
 
 
 @pytest.mark.parametrize("fill", [None, 0x00, 0x7F, 0x80, 0xFF])
-@pytest.mark.parametrize("kind", [k for k in Format if k.block > 1])
+@pytest.mark.parametrize("kind", [k for k in FILE_FORMATS if k.block > 1])
 def test_nothing_saturates(isa: str, kind: Format, fill: int | None) -> None:
     q = random_matrix(kind, 16, 512, fill=fill)
     x = torch.ones(4, 512)
@@ -150,7 +150,7 @@ def test_nothing_saturates(isa: str, kind: Format, fill: int | None) -> None:
     assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-30)
 
 
-@pytest.mark.parametrize("kind", [k for k in Format if k.block > 1])
+@pytest.mark.parametrize("kind", [k for k in FILE_FORMATS if k.block > 1])
 def test_extreme_scales(isa: str, kind: Format) -> None:
     q = random_matrix(kind, 18, 512)
     blocks = q.data.numpy().reshape(18, -1, kind.block_bytes)
@@ -163,7 +163,7 @@ def test_extreme_scales(isa: str, kind: Format) -> None:
     assert np.all(np.abs(got - seen @ w.T) <= 3e-6 * (np.abs(seen) @ np.abs(w).T) + 1e-44)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_bias(isa: str, kind: Format) -> None:
     q, x = random_matrix(kind, 21, 256), inputs(3, 256)
     tiles, bias = packed(q), torch.randn(21)

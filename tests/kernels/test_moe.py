@@ -10,7 +10,7 @@ import torch
 from moe_toy import Layer, Mixture, mixture
 
 from strata.kernels import choose
-from strata.kernels.quant import Format, QTensor
+from strata.kernels.quant import FILE_FORMATS, Format, QTensor
 from strata.types import Backend
 
 _cpu = pytest.importorskip("strata.kernels._cpu", reason="the native kernels were not built")
@@ -69,7 +69,7 @@ def test_against_the_reference(name: str, n: int, isa: str) -> None:
     close(SHAPES[name], n, isa)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_every_format(kind: Format) -> None:
     close(Mixture(experts=3, top_k=2, hidden=256, ffn=256, formats=(kind,) * 3), 37, ISAS[0])
 
@@ -95,7 +95,7 @@ def test_equal_logits_take_the_first_experts() -> None:
 
     def alike(count: int) -> QTensor:
         data = torch.zeros(count * w.router.row_bytes, dtype=torch.uint8)
-        return replace(w.router, data=data, rows=count)
+        return replace(w.router, held=data, rows=count)
 
     native, reference = choose(Backend.NATIVE, "cpu", 2), choose(Backend.REFERENCE, "cpu", 2)
     got = Layer(shape, native, x, router=alike(20)).run(list(range(5)))

@@ -109,7 +109,7 @@ class Elsewhere:
 
 def elsewhere(w: NgramWeights) -> NgramWeights:
     """With a source, and nothing in the table itself."""
-    empty = [replace(part, data=torch.zeros_like(part.data)) for part in w.table]
+    empty = [replace(part, held=torch.zeros_like(part.data)) for part in w.table]
     return replace(w, table=empty, source=Elsewhere(w.table))
 
 

@@ -13,6 +13,7 @@ from raw import Bytes, random_matrix
 
 from strata.files import WEIGHTS
 from strata.kernels.quant import (
+    FILE_FORMATS,
     Format,
     QTensor,
     dequantise,
@@ -50,7 +51,7 @@ def same(a: Floats, b: Floats) -> bool:
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_random_bytes(kind: Format, blocks: int) -> None:
     cols = blocks * max(kind.block, 32)
     q = random_matrix(kind, 37, cols)
@@ -61,7 +62,7 @@ def test_random_bytes(kind: Format, blocks: int) -> None:
     assert same(native(kind, data), want)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 @settings(max_examples=25, deadline=None, database=None)
 @given(data=st.data())
 def test_any_bytes(kind: Format, data: st.DataObject) -> None:
@@ -85,14 +86,14 @@ def test_quantised_values(name: str) -> None:
 
 
 def test_formats_are_ggmls() -> None:
-    for kind in Format:
+    for kind in FILE_FORMATS:
         number = gguf.GGMLQuantizationType(int(kind))
         assert number.name == kind.name
         assert (kind.block, kind.block_bytes) == gguf.GGML_QUANT_SIZES[number]
-    assert sorted(WEIGHTS) == sorted(kind.name for kind in Format)
+    assert sorted(WEIGHTS) == sorted(kind.name for kind in FILE_FORMATS)
 
 
-@pytest.mark.parametrize("kind", Format)
+@pytest.mark.parametrize("kind", FILE_FORMATS)
 def test_rows_are_the_rows_of_the_whole(kind: Format) -> None:
     q = random_matrix(kind, 9, 256)
     rows = torch.tensor([8, 0, 3, 3])

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 import torch
 
-from strata.kernels import Kernels
+from strata.kernels import Kernels, kv
 from strata.kernels.attention import AttentionWeights
 from strata.kernels.delta import DeltaWeights
 from strata.kernels.head import HeadWeights
@@ -26,7 +26,7 @@ from strata.kernels.residual import GatedStreams, PreNorm, Residual
 from strata.kernels.rope import RopeSpec
 from strata.types import Capture, ForwardPlan
 
-STRANGE = 0x7E00  # a half that is not a number, in every row never written
+STRANGE = 0xFF  # each byte of what was never written: not a number, in any type
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,12 @@ class Toy:
         s = self.shape = weights.shape
         dtype = dtype or getattr(torch, kernels.kv_dtype)
         self.native = kernels.name != "reference"
-        size, layers = s.kv_heads * s.block * s.head_dim, s.layers.count("a")
+        self.width = kv.width(str(dtype).removeprefix("torch."), s.head_dim)
+        size, layers = s.kv_heads * s.block * self.width, s.layers.count("a")
         # One record a page, k and v of every layer in it, as in the engine's arena.
-        record = torch.full((pages, layers * 2 * size), STRANGE, dtype=torch.int16)
-        self.record = record.view(torch.float16).to(dtype)
-        fields = self.record.view(pages, layers * 2, s.kv_heads, s.block, s.head_dim)
+        nbytes = layers * 2 * size * dtype.itemsize
+        self.record = torch.full((pages, nbytes), STRANGE, dtype=torch.uint8).view(dtype)
+        fields = self.record.view(pages, layers * 2, s.kv_heads, s.block, self.width)
         self.fields = [fields[:, i] for i in range(layers * 2)]
         # One record a slot, not a number where no sequence is.
         shapes = [shape for w, _ in weights.layers for shape in _state_shapes(w)]
@@ -226,7 +227,8 @@ class Toy:
         if w.indexer is None:
             return {}
         block, dim = self.shape.block, w.indexer.dim
-        raw = torch.full((pages, block, dim), torch.nan, dtype=self.record.dtype)
+        kind = torch.float32 if self.record.dtype == torch.float32 else torch.float16
+        raw = torch.full((pages, block, dim), torch.nan, dtype=kind)
         keys = torch.full((pages, block // w.indexer.ratio, dim), torch.nan)
         self.index += [raw, keys]
         return {"index_raw": raw, "index_keys": keys}
@@ -305,13 +307,28 @@ class Toy:
         shown = []
         for i, pages in enumerate(self.fields):
             held = pages[torch.tensor(s.pages)]
-            if self.native and i % 2 == 0:
-                shape = self.shape
-                together = shape.ratio if shape.budget else shape.block
-                blocks = (-1, shape.head_dim, together)
-                held = held.flatten(2).unflatten(2, blocks).transpose(3, 4).flatten(2, 3)
+            held = self._units(held, i % 2 == 0) if self.native else self._rows(held)
             shown.append(held.transpose(1, 2).flatten(0, 1)[: s.done])
         return torch.stack(shown) if shown else torch.empty(0)
+
+    def _rows(self, held: torch.Tensor) -> torch.Tensor:
+        """Of the reference's pages [n, kv_heads, block, width]: [..., head_dim]."""
+        numbers, scales = held.split([self.shape.head_dim, self.width - self.shape.head_dim], -1)
+        return _scaled(numbers, scales)
+
+    def _units(self, held: torch.Tensor, keys: bool) -> torch.Tensor:
+        """Of native pages: each unit's numbers, transposed where they are keys, then its scales."""
+        shape, each = self.shape, self.width - self.shape.head_dim
+        together = shape.ratio if shape.budget else shape.block
+        units = held.flatten(2).unflatten(2, (-1, together * self.width))
+        numbers, scales = units.split([together * shape.head_dim, together * each], -1)
+        scales = scales.contiguous().view(torch.bfloat16) if each else scales
+        scales = scales.unflatten(-1, (-(-each // 2), together)).transpose(-1, -2)
+        if keys:
+            numbers = numbers.unflatten(-1, (shape.head_dim, together)).transpose(-1, -2)
+        else:
+            numbers = numbers.unflatten(-1, (together, shape.head_dim))
+        return _scaled(numbers, scales).flatten(2, 3)
 
     def state(self, slot: int) -> torch.Tensor:
         """All that a state slot holds."""
@@ -324,6 +341,16 @@ def _state_shapes(w: AttentionWeights | DeltaWeights | NgramWeights) -> list[tup
     if isinstance(w, NgramWeights):
         return [(w.history,), (w.window, w.width)]
     return []
+
+
+def _scaled(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Numbers of 8 bits times the scale of each 32 of them; others as they are."""
+    if numbers.dtype != torch.uint8:
+        return numbers
+    if scales.dtype == torch.uint8:
+        scales = scales.contiguous().view(torch.bfloat16)
+    each = scales.float().repeat_interleave(32, -1)[..., : numbers.shape[-1]]
+    return numbers.contiguous().view(torch.int8).float() * each
 
 
 def _numel(shape: tuple[int, ...]) -> int:

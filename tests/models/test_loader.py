@@ -90,7 +90,7 @@ def test_progress_is_told(folder: Path) -> None:
         ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "kind sliding_attention"),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantised with gptq"),
+        ({"quantization_config": {"quant_method": "eetq"}}, "quantised with eetq"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope type 'longrope'"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope type 'dynamic'"),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor must be a positive number"),

@@ -41,7 +41,7 @@ struct Attention::Work {
     take_own(carver, w, op.group_ * op.tile_tokens_, id, threads);
     if (!op.indexer_) return;
     index.emplace(*op.indexer_, step, carver, first, tokens, id, threads);
-    gathered.emplace(carver, op.sight_, w.head_dim, id, threads);
+    gathered.emplace(carver, op.sight_, op.form_, id, threads);
   }
 
   static Activations inputs(const Attention& op, Carver& carver, int tokens, int id, int threads) {
@@ -108,6 +108,7 @@ Attention::Attention(const AttentionWeights& weights, const PagedMemory& memory,
                      const std::optional<Indexer>& indexer)
     : weights_(weights),
       memory_(memory),
+      form_{memory.type, weights.head_dim},
       indexer_(indexer),
       sight_(indexer ? indexer->weights().sight : Sight{}),
       group_(weights.heads / weights.kv_heads),
@@ -208,17 +209,15 @@ void Attention::write(const Work& work, int token, int head) const {
   const int slot = work.step.write_slots[token];
   if (slot < 0) return;
   const int dim = weights_.head_dim, block = memory_.block;
-  const size_t page = static_cast<size_t>(slot / block), at = static_cast<size_t>(slot % block);
-  const size_t offset = static_cast<size_t>(head) * dim * block;
+  const size_t page = static_cast<size_t>(slot / block);
+  const int place = slot % block % together_, unit = slot % block - place;
+  const size_t offset = (static_cast<size_t>(head) * block + unit) * form_.vector();
   const float* k = work.projected + static_cast<size_t>(token - work.first) * work.stride +
                    weights_.q.n + head * dim;
   std::copy(k, k + dim, work.own);
   turn(work.own, weights_.whole ? nullptr : weights_.k_norm, work.step.positions[token]);
-  const RowKernels& kernels = row_kernels();
-  const size_t lane = at % together_;
-  kernels.narrow(work.own, dim,
-                 memory_.k + page * memory_.k_page + offset + (at - lane) * dim + lane, together_);
-  kernels.narrow(k + weights_.k.n, dim, memory_.v + page * memory_.v_page + offset + at * dim, 1);
+  form_.put_key(work.own, memory_.k + page * memory_.k_page + offset, together_, place);
+  form_.put_value(k + weights_.k.n, memory_.v + page * memory_.v_page + offset, together_, place);
 }
 
 void Attention::load_queries(const Work& work, const Item& item) const {
@@ -269,11 +268,11 @@ void Attention::attend(const Work& work, const Item& item) const {
 // One segment of the keys that an item's queries see.
 void Attention::attend_to(const Work& work, const Item& item, const Queries& queries, int segment,
                           Sums into) const {
-  const int dim = weights_.head_dim, last = queries.seen[queries.rows - 1];
-  const size_t head = static_cast<size_t>(item.head) * dim * memory_.block;
+  const int last = queries.seen[queries.rows - 1];
+  const size_t head = static_cast<size_t>(item.head) * memory_.block * form_.vector();
   const Keys keys{memory_.k + head, memory_.v + head, memory_.k_page, memory_.v_page,
                   work.step.page_table + static_cast<size_t>(item.tile.row) * work.step.blocks,
-                  memory_.block, together_, dim};
+                  memory_.block, together_, form_};
   if (!indexer_)
     return row_kernels().attend(keys, queries, segment, last, work.scratch, into);
   const int token = item.tile.first + item.tile.count - 1;

@@ -32,12 +32,13 @@ struct AttentionWeights {
   std::shared_ptr<Rope> rope;
 };
 
-// One layer's keys and values in the arena: [pages, kv_heads, ...] of halves (rows.h).
+// One layer's keys and values in the arena: [pages, kv_heads, units] (kv.h).
 struct PagedMemory {
-  uint16_t* k;
-  uint16_t* v;
-  size_t k_page, v_page;  // halves from page to page
+  uint8_t* k;
+  uint8_t* v;
+  size_t k_page, v_page;  // bytes from page to page
   int block;
+  KvType type;
 };
 
 class Attention : public Op {
@@ -65,11 +66,12 @@ class Attention : public Op {
 
   AttentionWeights weights_;
   PagedMemory memory_;
+  KvForm form_;
   std::optional<Indexer> indexer_;
   Sight sight_;
   int group_;        // query heads of a key head
   int tile_tokens_;  // of a tile of queries
-  int together_;     // neighbouring keys of a page that are transposed together (rows.h)
+  int together_;     // tokens of a unit (kv.h)
 };
 
 }  // namespace strata

@@ -61,6 +61,14 @@ void block(const RowQ6_K& b, float* out) {
   }
 }
 
+void block(const RowF8& b, float* out) {
+  for (int i = 0; i < 128; ++i) out[i] = read_as<float>(b.d) * e4m3_at(b.q + i);
+}
+void block(const RowI4& b, float* out) {
+  const uint32_t head = read_as<uint32_t>(b.head), bits = head & ~255u;
+  nibbles(b.q, nullptr, read_as<float>(&bits), head & 255, 0, false, out);
+}
+
 // Blocks of 2 `half` weights: low nibbles, then high ones.
 void values(const int8_t* table, const uint8_t* q, int half, float d, float* out) {
   for (int i = 0; i < half; ++i) {
@@ -117,6 +125,9 @@ void dequantise_row(int format, const void* gguf_row, int k, float* out) {
     case IQ4_NL: blocks<RowIQ4_NL>(format, p, k, out); break;
     case MXFP4: blocks<RowMXFP4>(format, p, k, out); break;
     case NVFP4: blocks<RowNVFP4>(format, p, k, out); break;
+    case E4M3: for (int i = 0; i < k; ++i) out[i] = e4m3_at(p + i); break;
+    case F8: blocks<RowF8>(format, p, k, out); break;
+    case I4: blocks<RowI4>(format, p, k, out); break;
     default:
       if (!code_bits(format)) break;
       for (int i = 0; i < k / 256; ++i) {

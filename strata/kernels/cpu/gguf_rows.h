@@ -17,6 +17,9 @@ struct RowQ5_1 { uint8_t d[2], m[2]; uint8_t bits[4]; uint8_t q[16]; };
 struct RowQ4_K { uint8_t d[2], dmin[2]; uint8_t scales[12]; uint8_t q[128]; };
 struct RowQ5_K { uint8_t d[2], dmin[2]; uint8_t scales[12]; uint8_t bits[32]; uint8_t q[128]; };
 struct RowQ6_K { uint8_t q[128]; uint8_t bits[64]; int8_t scales[16]; uint8_t d[2]; };
+struct RowF8 { uint8_t d[4]; uint8_t q[128]; };
+struct RowI4 { uint8_t head[4]; uint8_t q[16]; };
+static_assert(sizeof(RowF8) == 132 && sizeof(RowI4) == 20);
 struct RowQ2_K { uint8_t scales[16]; uint8_t q[64]; uint8_t d[2], dmin[2]; };
 struct RowQ3_K { uint8_t bits[32]; uint8_t q[64]; uint8_t scales[12]; uint8_t d[2]; };
 struct RowTQ1_0 { uint8_t q[48]; uint8_t last[4]; uint8_t d[2]; };
@@ -71,6 +74,9 @@ constexpr BlockSize file_block(int format) {
     case IQ3_XXS: return {256, sizeof(RowIQ3_XXS)};
     case IQ3_S: return {256, sizeof(RowIQ3_S)};
     case IQ4_XS: return {256, sizeof(RowIQ4_XS)};
+    case F8: return {128, sizeof(RowF8)};
+    case I4: return {32, sizeof(RowI4)};
+    case E4M3: return {1, 1};
     default: return {0, 0};
   }
 }
@@ -98,6 +104,11 @@ inline float half_to_float(uint16_t h) {
 }
 
 inline float half_at(const uint8_t* p) { return half_to_float(read_as<uint16_t>(p)); }
+
+// An E4M3 byte is the middle of an f16 that is 256 times less (NaN counts as 480).
+inline float e4m3_at(const uint8_t* p) {
+  return half_to_float(uint16_t((*p & 0x7f) << 7 | (*p & 0x80) << 8)) * 256.0f;
+}
 
 inline float bf16_at(const uint8_t* p) {
   const uint32_t bits = uint32_t(read_as<uint16_t>(p)) << 16;

@@ -69,10 +69,9 @@ void Indexer::write(const Work& work, int row) const {
   const int slot = work.step.write_slots[work.first + row], dim = weights_.dim;
   if (slot < 0) return;
   const float* key = work.projected + static_cast<size_t>(row) * stride() + weights_.heads * dim;
-  row_kernels().narrow(key, dim,
-                       memory_.raw + static_cast<size_t>(slot / block_) * memory_.raw_page +
-                           static_cast<size_t>(slot % block_) * dim,
-                       1);
+  uint16_t* into = memory_.raw + static_cast<size_t>(slot / block_) * memory_.raw_page +
+                   static_cast<size_t>(slot % block_) * dim;
+  row_kernels().narrow(KvType::f16, key, dim, reinterpret_cast<uint8_t*>(into), 1, nullptr, 0);
 }
 
 // Norm and rotation of a token's queries; the key of the block that it completes.

@@ -16,6 +16,8 @@
 //   Q4_1        block:               d, m | 4 units
 //   Q5_1        block:               d, m | bits, 4 units       bit u of byte j of a row
 //                                    is the fifth bit of k = 4 u + j
+//   I4          block:               R times 24 bits of d and z | 4 units
+//   F8          block:               R floats d | 128 x R bytes
 //   Q4_K        block:               d, dmin | 8 x R scales | 32 units of the file's qs |
 //                                    4 x R pairs of minima
 //   Q5_K        block:               d, dmin | 8 x R scales | 8 times a unit of fifth bits
@@ -108,6 +110,8 @@ constexpr BlockLayout block_layout(int format) {
     case Q4_K: return {256, 1, 37};
     case Q5_K: return {256, 1, 45};
     case Q6_K: return {256, 1, 53};
+    case F8: return {128, 1, 33};
+    case I4: return {32, 1, 5};
     default: return {1, 1, 0};
   }
 }

@@ -21,7 +21,7 @@
 
 namespace strata {
 
-// GGML type numbers.
+// GGML type numbers; from 1000 on our own.
 enum Format : int {
   F32 = 0,
   F16 = 1,
@@ -49,6 +49,9 @@ enum Format : int {
   TQ2_0 = 35,
   MXFP4 = 39,
   NVFP4 = 40,
+  F8 = 1000,
+  I4 = 1001,
+  E4M3 = 1002,  // without a scale; of tables
 };
 
 bool is_supported(int format);

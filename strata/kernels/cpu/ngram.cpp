@@ -107,13 +107,14 @@ void Ngram::rows(const Step& step, int64_t* rows) const {
 // The table's rows for one token, side by side -> work.own.
 void Ngram::embed(const Work& work, int token) const {
   const NgramWeights& w = weights_;
+  const int floats = static_cast<int>(w.sizes.size()) * w.columns;
   float* out = work.own;
   if (w.fetched) {
     const int format = w.table.front().format;
     const size_t bytes = row_bytes(format, w.columns), heads = w.sizes.size();
     for (size_t head = 0; head < heads; ++head, out += w.columns)
       dequantise_row(format, w.fetched + bytes * slots_[token * heads + head], w.columns, out);
-    return;
+    return row_kernels().multiply(work.own, scale_, floats);
   }
   const int row = rows_between(work.step, token, token + 1).begin;
   // The history in the state ends where this block's part of the row begins.
@@ -122,6 +123,7 @@ void Ngram::embed(const Work& work, int token) const {
     lookup(number, out);
     out += w.columns;
   });
+  row_kernels().multiply(work.own, scale_, floats);
 }
 
 // take(row of the table) for each head; the history in the state ends at the token `begin`.

@@ -55,6 +55,8 @@ class Ngram : public Op {
   void rows(const Step& step, int64_t* rows) const;
   // Which of `fetched` these are for the next step, [count, heads].
   void set_slots(const int32_t* slots) { slots_ = slots; }
+  // The factor of all rows of the table.
+  void set_scale(float scale) { scale_ = scale; }
 
  private:
   struct Work;
@@ -73,6 +75,7 @@ class Ngram : public Op {
   NgramWeights weights_;
   NgramMemory memory_;
   const int32_t* slots_ = nullptr;
+  float scale_ = 1;
 };
 
 }  // namespace strata

@@ -44,14 +44,14 @@ std::shared_ptr<Op> attention(const Port& port, float eps, const std::vector<Lin
                               const std::vector<int>& heads,
                               float scale, std::shared_ptr<Rope> rope,
                               const std::vector<uintptr_t>& pages,
-                              const std::vector<size_t>& page_halves, int block,
+                              const std::vector<size_t>& page_bytes, int block, int type,
                               const std::optional<Indexer>& indexer) {
   AttentionWeights weights{port, eps, qkvo.at(0), qkvo.at(1), qkvo.at(2), qkvo.at(3),
                            floats(q_norm), floats(k_norm), whole, gated, heads.at(0), heads.at(1), heads.at(2),
                            scale, std::move(rope)};
-  PagedMemory memory{reinterpret_cast<uint16_t*>(pages.at(0)),
-                     reinterpret_cast<uint16_t*>(pages.at(1)), page_halves.at(0),
-                     page_halves.at(1), block};
+  PagedMemory memory{reinterpret_cast<uint8_t*>(pages.at(0)),
+                     reinterpret_cast<uint8_t*>(pages.at(1)), page_bytes.at(0), page_bytes.at(1),
+                     block, static_cast<KvType>(type)};
   return std::make_shared<Attention>(weights, memory, indexer);
 }
 
@@ -185,8 +185,10 @@ void bind_ops(nb::module_& m) {
   m.def("embed", &embed, "format"_a, "table"_a, "rows"_a, "hidden"_a, "streams"_a);
   m.def("attention", &attention, "port"_a, "eps"_a, "qkvo"_a, "q_norm"_a, "k_norm"_a, "whole"_a,
         "gated"_a, "heads"_a,
-        "scale"_a, "rope"_a, "pages"_a, "page_halves"_a, "block"_a, "indexer"_a.none(),
-        "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0.");
+        "scale"_a, "rope"_a, "pages"_a, "page_bytes"_a, "block"_a, "type"_a,
+        "indexer"_a.none(),
+        "heads: query heads, key heads, head_dim; pages: addresses of k and v of page 0; type: of "
+        "their numbers, 0 float16, 1 bfloat16, 2 8 bits.");
   nb::class_<Indexer>(m, "Indexer", "Chooses what the queries of an attention layer see.")
       .def("__init__", &init_indexer, "q"_a, "k"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "sizes"_a,
            "fields"_a, "strides"_a, "block"_a,
@@ -201,6 +203,7 @@ void bind_ops(nb::module_& m) {
   nb::class_<Ngram, Op>(m, "Ngram", "Of a step whose rows are fetched before it.")
       .def("rows", &ngram_rows, "tokens"_a, "row_starts"_a, "state_slots"_a, "rows"_a,
            "The table's rows for a step -> int64 [tokens, heads] at the address `rows`.")
+      .def("set_scale", &Ngram::set_scale, "scale"_a)
       .def("set_slots", [](Ngram& op, uintptr_t slots) {
         op.set_slots(reinterpret_cast<const int32_t*>(slots));
       }, "slots"_a, "Where they lie: the address of int32 [tokens, heads], for the next step.");

@@ -110,6 +110,14 @@ std::array<Run, 3> runs(const RowQ5_K&, int) {
            {4, 2, offsetof(RowQ5_K, q), 8},
            {19, 1, offsetof(RowQ5_K, q) + 32, 24}}};
 }
+void pack_rest(const Tile& t, const RowF8& b, int r, int) {
+  t.four(0, r, b.d);
+  for (int i = 0; i < 128; ++i) t.at[size_t(4 + i) * t.rows + r] = b.q[i];
+}
+std::array<Run, 0> runs(const RowF8&, int) { return {}; }
+
+void pack_rest(const Tile& t, const RowI4& b, int r, int) { t.four(0, r, b.head); }
+std::array<Run, 1> runs(const RowI4&, int) { return {{{1, 1, offsetof(RowI4, q), 4}}}; }
 
 void pack_rest(const Tile& t, const RowQ6_K& b, int r, int) {
   t.half(0, r, b.d);
@@ -194,6 +202,8 @@ void pack_any(int format, const uint8_t* from, int valid, int k, const KernelTab
     case Q4_K: pack_tile<RowQ4_K>(format, from, valid, k, rows, to); break;
     case Q5_K: pack_tile<RowQ5_K>(format, from, valid, k, rows, to); break;
     case Q6_K: pack_tile<RowQ6_K>(format, from, valid, k, rows, to); break;
+    case F8: pack_tile<RowF8>(format, from, valid, k, rows, to); break;
+    case I4: pack_tile<RowI4>(format, from, valid, k, rows, to); break;
     case IQ4_NL: pack_tile<RowIQ4_NL>(format, from, valid, k, rows, to); break;
     case MXFP4: pack_tile<RowMXFP4>(format, from, valid, k, rows, to); break;
     case NVFP4: pack_tile<RowNVFP4>(format, from, valid, k, rows, to); break;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kv.h"
 #include "scan.h"
 
 namespace strata {
@@ -19,20 +20,18 @@ inline constexpr int kSegment = 256;
 inline constexpr int kKeyTile = 64;
 inline constexpr int kMaxHeadDim = 256;
 
-// Keys and values of one key head of one sequence, in its pages.
-// In a page a key head's keys lie transposed, [head_dim, block], so that one vector
-// holds the same component of neighbouring keys; its values lie [block, head_dim].
-// Where an indexer chooses blocks of a page's keys, each of them is transposed by itself,
-// [head_dim, ratio], so that it can be copied without its neighbours (gathered.h).
+// Keys and values of one key head of one sequence, in its pages. The tokens of a page are one unit
+// (kv.h), or, where an indexer chooses blocks of them, each block is, so that it can be copied
+// without its neighbours (gathered.h).
 struct Keys {
-  const uint16_t* k;     // halves, page 0
-  const uint16_t* v;
-  size_t k_page;         // halves from page to page
+  const uint8_t* k;      // page 0
+  const uint8_t* v;
+  size_t k_page;         // bytes from page to page
   size_t v_page;
   const int32_t* pages;  // page of each block of the sequence
   int block;             // keys in a page
-  int k_step;            // halves from one component of keys that lie together to the next
-  int head_dim;
+  int k_step;            // numbers from one component of a unit's keys to the next
+  KvForm form;
 };
 
 // Queries of one tile: `rows` of them, scaled by scale * log2(e).
@@ -73,8 +72,9 @@ struct RowKernels {
   // Rotates the pairs (i, i + pairs) of a head in place.
   void (*rotate)(float* head, const float* cosines, const float* sines, int pairs);
   void (*multiply)(float* x, float factor, int n);
-  // float -> half, to nearest even, kept finite; `step` halves from one to the next.
-  void (*narrow)(const float* x, int n, uint16_t* out, size_t step);
+  // x as numbers of pages, `step` of them from one to the next, and, in q8, scales.
+  void (*narrow)(KvType type, const float* x, int n, uint8_t* out, size_t step, uint8_t* scales,
+                 size_t scale_step);
 
   // x [count], `stride` apart, becomes its convolution; the window moves on. `past` has room
   // for the window's rows of n floats.
@@ -101,7 +101,7 @@ struct RowKernels {
 constexpr int sums_stride(int head_dim) { return (head_dim + 15) / 16 * 16; }
 // Floats of scratch that `attend` needs.
 constexpr size_t attend_scratch(int rows, int head_dim) {
-  return static_cast<size_t>(rows) * kSegment +
+  return static_cast<size_t>(rows) * (kSegment + kKeyTile) +
          static_cast<size_t>(kKeyTile) * sums_stride(head_dim);
 }
 

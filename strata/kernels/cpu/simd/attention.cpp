@@ -1,11 +1,13 @@
 // Attention of a tile of queries over one segment of paged keys.
 //
 // A score is one chain of multiply-adds over head_dim, ascending; a weighted sum is
-// one chain over the segment's keys, ascending. Every path below (straight from the
-// pages or through a widened tile, any number of rows at once) runs those two chains,
-// so a query's bits do not depend on the path.
+// one chain over the segment's keys, ascending. Where numbers share scales, a score is such a
+// chain for each of their groups, and one over the groups; in a weighted sum the weights are
+// multiplied by the values' scales. Every path below (straight from the pages or through a widened
+// tile, any number of rows at once) runs those chains, so a query's bits do not depend on the path.
 #include <cmath>
 
+#include "chains.h"
 #include "floats.h"
 #include "row_arithmetic.h"
 
@@ -13,136 +15,133 @@ namespace strata::STRATA_ISA {
 
 namespace {
 
-constexpr int kRowsAtOnce = 6;
-constexpr int kVectorsAtOnce = kRegisters == 32 ? 4 : 2;
 constexpr int kTileVectors = kKeyTile / kLanes;
-// Up to here a tile of queries reads halves straight from the pages; above, widening
+constexpr int kMostVectors = kMaxHeadDim / kLanes;
+// Up to here a tile of queries reads numbers straight from the pages; above, widening
 // them once for all rows is cheaper.
 constexpr int kDirectRows = 8;
 
-// c[rows, kVectors] (+)= a[rows, depth] * b[depth, kVectors], one pointer per vector
-// column of b. `ahead`, unless null, are columns that will be asked for next: the pages lie
-// apart, and what the processor fetches by itself begins anew in each. One at a time, between
-// the sums: many at once would keep the sums waiting.
-template <int kRows, int kVectors, bool kAdd, class T>
-inline void block_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth,
-                          float* c, size_t ldc, const T* const* ahead) {
-  Lanes sums[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kVectors; ++j)
-      sums[r][j] = kAdd ? load(c + r * ldc + j * kLanes) : zero();
-  for (int i = 0; i < depth; ++i) {
-    Lanes column[kVectors];
-    for (int j = 0; j < kVectors; ++j) column[j] = load(b[j] + i * ldb);
-    if (ahead)
-      for (int j = 0; j < kVectors; ++j) __builtin_prefetch(ahead[j] + i * ldb);
-    for (int r = 0; r < kRows; ++r) {
-      Lanes x = splat(a[r * lda + i]);
-      for (int j = 0; j < kVectors; ++j) sums[r][j] = fma(x, column[j], sums[r][j]);
-    }
-  }
-  for (int r = 0; r < kRows; ++r)
-    for (int j = 0; j < kVectors; ++j) store(c + r * ldc + j * kLanes, sums[r][j]);
-}
-
-template <int kVectors, bool kAdd, class T>
-void strip_product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-                   size_t ldc, int rows, const T* const* ahead) {
-  int r = 0;
-  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, ahead = nullptr)
-    block_product<kRowsAtOnce, kVectors, kAdd>(a + r * lda, lda, b, ldb, depth, c + r * ldc, ldc,
-                                               ahead);
-  const float* rest = a + r * lda;
-  float* into = c + r * ldc;
-  switch (rows - r) {
-    case 5: return block_product<5, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
-    case 4: return block_product<4, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
-    case 3: return block_product<3, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
-    case 2: return block_product<2, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
-    case 1: return block_product<1, kVectors, kAdd>(rest, lda, b, ldb, depth, into, ldc, ahead);
-    default: return;
-  }
-}
-
-template <bool kAdd, class T>
-void product(const float* a, size_t lda, const T* const* b, size_t ldb, int depth, float* c,
-             size_t ldc, int rows, int vectors, const T* const* ahead = nullptr) {
-  int j = 0;
-  for (; j + kVectorsAtOnce <= vectors; j += kVectorsAtOnce)
-    strip_product<kVectorsAtOnce, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
-                                        ahead ? ahead + j : nullptr);
-  if constexpr (kVectorsAtOnce == 4)
-    for (; j + 2 <= vectors; j += 2)
-      strip_product<2, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
-                             ahead ? ahead + j : nullptr);
-  for (; j < vectors; ++j)
-    strip_product<1, kAdd>(a, lda, b + j, ldb, depth, c + j * kLanes, ldc, rows,
-                           ahead ? ahead + j : nullptr);
-}
-
-void widen(const uint16_t* half, int n, float* out) {
+template <class T>
+void widen(const T* from, int n, float* out) {
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(out + i, load(half + i));
+  for (; i + kLanes <= n; i += kLanes) store(out + i, load(from + i));
   if (i < n) {
-    uint16_t rest[kLanes] = {};
-    std::memcpy(rest, half + i, (n - i) * sizeof(uint16_t));
+    T rest[kLanes] = {};
+    std::memcpy(rest, from + i, (n - i) * sizeof(T));
     store_part(out + i, load(rest), n - i);
   }
 }
 
-const uint16_t* key_block(const Keys& keys, int key) {
-  return keys.k + keys.pages[key / keys.block] * keys.k_page;
-}
-const uint16_t* value_row(const Keys& keys, int key) {
-  return keys.v + keys.pages[key / keys.block] * keys.v_page +
-         static_cast<size_t>(key % keys.block) * keys.head_dim;
-}
+// The numbers of pages as their C++ type T: uint16_t (halves), Bf16 or int8_t.
+template <class T>
+constexpr bool kScaledType = sizeof(T) == 1;
 
-// Keys [first, last) -> tile[head_dim, kKeyTile].
-void widen_keys(const Keys& keys, int first, int last, float* tile) {
+// Calls each(unit, slot, at, n) for the keys [first, last): n of them from the page's `slot` on,
+// which are at [at, at + n) of the range.
+template <class Each>
+void by_page(const Keys& keys, const uint8_t* pages, size_t page, int first, int last, Each each) {
   for (int key = first; key < last;) {
-    int slot = key % keys.block;
-    int n = keys.block - slot < last - key ? keys.block - slot : last - key;
-    const uint16_t* from = key_block(keys, key) + slot;
-    for (int d = 0; d < keys.head_dim; ++d)
-      widen(from + static_cast<size_t>(d) * keys.k_step, n, tile + d * kKeyTile + (key - first));
+    const int slot = key % keys.block;
+    const int n = keys.block - slot < last - key ? keys.block - slot : last - key;
+    each(pages + keys.pages[key / keys.block] * page, slot, key - first, n);
     key += n;
   }
 }
 
-// Values of [first, last) -> tile[key, stride], zero beyond head_dim.
+template <class T>
+const T* numbers(const uint8_t* unit) { return reinterpret_cast<const T*>(unit); }
+template <class T>
+const T* key_at(const Keys& keys, int key) {
+  return numbers<T>(keys.k + keys.pages[key / keys.block] * keys.k_page) + key % keys.block;
+}
+template <class T>
+const T* value_at(const Keys& keys, int key) {
+  return numbers<T>(keys.v + keys.pages[key / keys.block] * keys.v_page) +
+         static_cast<size_t>(key % keys.block) * keys.form.dim;
+}
+
+// The scales of group g of keys (or values) [first, last) -> factors [kKeyTile], then zeros.
+// `together` of a unit.
+void tile_scales(const Keys& keys, const uint8_t* pages, size_t page, int together, int g,
+                 int first, int last, float* factors) {
+  for (int i = last - first; i < kKeyTile; ++i) factors[i] = 0.0f;
+  by_page(keys, pages, page, first, last, [&](const uint8_t* unit, int slot, int at, int n) {
+    const Bf16* scales = numbers<Bf16>(unit + keys.form.scales(together));
+    widen(scales + static_cast<size_t>(g) * together + slot, n, factors + at);
+  });
+}
+
+// Keys [first, last) -> tile[head_dim, kKeyTile], without their scales.
+template <class T>
+void widen_keys(const Keys& keys, int first, int last, float* tile) {
+  by_page(keys, keys.k, keys.k_page, first, last,
+          [&](const uint8_t* unit, int slot, int at, int n) {
+    const T* from = numbers<T>(unit) + slot;
+    for (int d = 0; d < keys.form.dim; ++d)
+      widen(from + static_cast<size_t>(d) * keys.k_step, n, tile + d * kKeyTile + at);
+  });
+}
+
+// Values of [first, last) -> tile[key, stride], without their scales; zero beyond head_dim.
+template <class T>
 void widen_values(const Keys& keys, int first, int last, int stride, float* tile) {
-  for (int key = first; key < last; ++key) {
-    float* row = tile + static_cast<size_t>(key - first) * stride;
-    widen(value_row(keys, key), keys.head_dim, row);
-    for (int d = keys.head_dim; d < stride; ++d) row[d] = 0.0f;
+  const int dim = keys.form.dim;
+  by_page(keys, keys.v, keys.v_page, first, last,
+          [&](const uint8_t* unit, int slot, int at, int n) {
+    const T* from = numbers<T>(unit) + static_cast<size_t>(slot) * dim;
+    for (int key = 0; key < n; ++key, from += dim) {
+      float* row = tile + static_cast<size_t>(at + key) * stride;
+      widen(from, dim, row);
+      for (int d = dim; d < stride; ++d) row[d] = 0.0f;
+    }
+  });
+}
+
+// Scores of the keys from `first` on, whose numbers are in columns [head_dim, vectors].
+template <bool kScales, class T>
+void score_columns(const Keys& keys, const Queries& queries, const T** vector, const T** ahead,
+                   size_t step, int first, int last, float* scores) {
+  const int dim = keys.form.dim, rows = queries.rows;
+  const int vectors = (last - first + kLanes - 1) / kLanes;
+  if constexpr (!kScales) {
+    product<Into::set>(queries.q, dim, Columns<T>{vector, step, ahead}, dim, scores, kSegment,
+                       rows, vectors);
+    return;
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < vectors; ++j)
+      store(scores + static_cast<size_t>(r) * kSegment + j * kLanes, zero());
+  for (int d = 0; d < dim; d += kScaled) {
+    float factors[kKeyTile];
+    tile_scales(keys, keys.k, keys.k_page, keys.k_step, d / kScaled, first, last, factors);
+    product<Into::add_scaled>(queries.q + d, dim, Columns<T>{vector, step, ahead},
+                              dim - d < kScaled ? dim - d : kScaled, scores, kSegment, rows,
+                              vectors, factors);
+    for (int j = 0; j < vectors; ++j) vector[j] += kScaled * step;
+    for (int j = 0; ahead && j < vectors; ++j) ahead[j] += kScaled * step;
   }
 }
 
 // Scores of the keys [first, last), at most kKeyTile of them, -> scores[rows, kSegment].
+template <class T>
 void score(const Keys& keys, const Queries& queries, int first, int last, int start, int end,
            bool direct, float* tile, float* scores) {
-  int dim = keys.head_dim;
-  int vectors = (last - first + kLanes - 1) / kLanes;
   if (direct) {
-    const uint16_t *column[kTileVectors], *ahead[kTileVectors];
-    for (int j = 0; j < vectors; ++j) {
-      int key = first + j * kLanes;
-      column[j] = key_block(keys, key) + key % keys.block;
+    const T *vector[kTileVectors], *ahead[kTileVectors];
+    for (int j = 0; first + j * kLanes < last; ++j) {
+      const int next = first + j * kLanes + kKeyTile, value = start + j * kLanes;
+      vector[j] = key_at<T>(keys, first + j * kLanes);
       // Behind the last keys come the first values.
-      const int next = key + kKeyTile;
-      ahead[j] = next < end ? key_block(keys, next) + next % keys.block
-                            : value_row(keys, start + j * kLanes < end ? start + j * kLanes
-                                                                       : start);
+      ahead[j] = next < end ? key_at<T>(keys, next) : value_at<T>(keys, value < end ? value : start);
     }
-    product<false>(queries.q, dim, column, keys.k_step, dim, scores, kSegment, queries.rows,
-                   vectors, ahead);
+    score_columns<kScaledType<T>>(keys, queries, vector, ahead, keys.k_step, first, last, scores);
     return;
   }
-  widen_keys(keys, first, last, tile);
-  const float* column[kTileVectors];
-  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<false>(queries.q, dim, column, kKeyTile, dim, scores, kSegment, queries.rows, vectors);
+  widen_keys<T>(keys, first, last, tile);
+  const float* vector[kTileVectors];
+  for (int j = 0; j < kTileVectors; ++j) vector[j] = tile + j * kLanes;
+  const float** ahead = nullptr;
+  score_columns<kScaledType<T>>(keys, queries, vector, ahead, kKeyTile, first, last, scores);
 }
 
 // Scores of one row -> weights 2^(score - top), 0 from `seen` up to `last`.
@@ -171,46 +170,68 @@ void soften(float* scores, int seen, int last, float* top, float* total) {
   for (; i < last; i += kLanes) store(scores + i, zero());
 }
 
-// out += weights * values of the keys [first, last), at most kKeyTile of them.
-void weigh(const Keys& keys, int rows, int first, int last, int end, bool direct, float* tile,
-           const float* weights, float* out) {
-  int stride = sums_stride(keys.head_dim);
-  int vectors = stride / kLanes;
-  constexpr int kMost = kMaxHeadDim / kLanes;
-  if (direct) {
-    for (int key = first; key < last;) {
-      int slot = key % keys.block;
-      int n = keys.block - slot < last - key ? keys.block - slot : last - key;
-      const uint16_t* from = value_row(keys, key);
-      const uint16_t* next = value_row(keys, key + kKeyTile < end ? key + kKeyTile : key);
-      const uint16_t *column[kMost], *ahead[kMost];
-      for (int j = 0; j < vectors; ++j) column[j] = from + j * kLanes, ahead[j] = next + j * kLanes;
-      product<true>(weights + (key - first), kSegment, column, keys.head_dim, n, out, stride, rows,
-                    vectors, ahead);
-      key += n;
-    }
+// out += weights * values of the keys [first, last) in [begin, end) of head_dim: from the pages, or
+// out of a widened tile [key, stride]. `weights` are `step` floats from row to row; the segment's
+// keys end at `stop`.
+template <class T>
+void weigh_part(const Keys& keys, int rows, int first, int last, int stop, int begin, int end,
+                const float* tile, const float* weights, size_t step, float* out) {
+  const int stride = sums_stride(keys.form.dim), vectors = (end - begin + kLanes - 1) / kLanes;
+  if (tile) {
+    const float* vector[kMostVectors];
+    for (int j = 0; j < vectors; ++j) vector[j] = tile + begin + j * kLanes;
+    product<Into::add>(weights, step, Columns<float>{vector, static_cast<size_t>(stride)},
+                       last - first, out + begin, stride, rows, vectors);
     return;
   }
-  widen_values(keys, first, last, stride, tile);
-  const float* column[kMost];
-  for (int j = 0; j < vectors; ++j) column[j] = tile + j * kLanes;
-  product<true>(weights, kSegment, column, stride, last - first, out, stride, rows, vectors);
+  by_page(keys, keys.v, keys.v_page, first, last,
+          [&](const uint8_t*, int, int at, int n) {
+    const int key = first + at;
+    const T* from = value_at<T>(keys, key) + begin;
+    const T* next = value_at<T>(keys, key + kKeyTile < stop ? key + kKeyTile : key) + begin;
+    const T *vector[kMostVectors], *ahead[kMostVectors];
+    for (int j = 0; j < vectors; ++j) vector[j] = from + j * kLanes, ahead[j] = next + j * kLanes;
+    product<Into::add>(weights + at, step, Columns<T>{vector, static_cast<size_t>(stride), ahead},
+                       n, out + begin, stride, rows, vectors);
+  });
 }
 
-}  // namespace
+// out += weights * values of the keys [first, last), at most kKeyTile of them. `scaled` has room
+// for [rows, kKeyTile].
+template <class T>
+void weigh(const Keys& keys, int rows, int first, int last, int stop, bool direct, float* tile,
+           float* scaled, const float* weights, float* out) {
+  const int dim = keys.form.dim;
+  if (!direct) widen_values<T>(keys, first, last, sums_stride(dim), tile);
+  if (direct) tile = nullptr;
+  if constexpr (!kScaledType<T>)
+    return weigh_part<T>(keys, rows, first, last, stop, 0, dim, tile, weights, kSegment, out);
+  for (int d = 0; d < dim; d += kScaled) {
+    float factors[kKeyTile];
+    tile_scales(keys, keys.v, keys.v_page, keys.block, d / kScaled, first, last, factors);
+    for (int r = 0; r < rows; ++r)
+      for (int i = 0; i < last - first; i += kLanes)
+        store(scaled + r * kKeyTile + i,
+              mul(load(weights + static_cast<size_t>(r) * kSegment + i), load(factors + i)));
+    weigh_part<T>(keys, rows, first, last, stop, d, dim - d < kScaled ? dim : d + kScaled, tile,
+                  scaled, kKeyTile, out);
+  }
+}
 
-void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
-            Sums part) {
+template <class T>
+void attend_to(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
+               Sums part) {
   int start = segment * kSegment;
   int end = last < start + kSegment ? last : start + kSegment;
   int rows = queries.rows;
-  int stride = sums_stride(keys.head_dim);
+  int stride = sums_stride(keys.form.dim);
   float* scores = scratch;
-  float* tile = scratch + static_cast<size_t>(rows) * kSegment;
-  bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.head_dim == stride;
+  float* scaled = scratch + static_cast<size_t>(rows) * kSegment;
+  float* tile = scaled + static_cast<size_t>(rows) * kKeyTile;
+  bool direct = rows <= kDirectRows && keys.block % kLanes == 0 && keys.form.dim == stride;
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    score(keys, queries, key, stop, start, end, direct, tile, scores + (key - start));
+    score<T>(keys, queries, key, stop, start, end, direct, tile, scores + (key - start));
   }
   for (int r = 0; r < rows; ++r) {
     int seen = queries.seen[r] - start;
@@ -221,7 +242,18 @@ void attend(const Keys& keys, const Queries& queries, int segment, int last, flo
   for (int i = 0; i < rows * stride; i += kLanes) store(part.out + i, zero());
   for (int key = start; key < end; key += kKeyTile) {
     int stop = key + kKeyTile < end ? key + kKeyTile : end;
-    weigh(keys, rows, key, stop, end, direct, tile, scores + (key - start), part.out);
+    weigh<T>(keys, rows, key, stop, end, direct, tile, scaled, scores + (key - start), part.out);
+  }
+}
+
+}  // namespace
+
+void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
+            Sums part) {
+  switch (keys.form.type) {
+    case KvType::f16: return attend_to<uint16_t>(keys, queries, segment, last, scratch, part);
+    case KvType::bf16: return attend_to<Bf16>(keys, queries, segment, last, scratch, part);
+    case KvType::q8: return attend_to<int8_t>(keys, queries, segment, last, scratch, part);
   }
 }
 

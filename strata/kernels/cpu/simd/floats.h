@@ -15,6 +15,14 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+namespace strata::STRATA_ISA {
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+}  // namespace strata::STRATA_ISA
+
 #if defined(STRATA_ISA_avx512)
 #include "floats_avx512.h"
 #elif defined(STRATA_ISA_avx2)

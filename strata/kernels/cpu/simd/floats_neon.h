@@ -25,6 +25,14 @@ inline void store_part(float* p, Lanes v, int n) {
 inline Lanes load(const uint16_t* half) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
 }
+inline Lanes load(const Bf16* p) {
+  uint16x4_t bits = vld1_u16(reinterpret_cast<const uint16_t*>(p));
+  return vreinterpretq_f32_u32(vshll_n_u16(bits, 16));
+}
+inline Lanes load(const int8_t* p) {
+  int8_t bytes[8] = {p[0], p[1], p[2], p[3]};
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(bytes)))));
+}
 inline void store_halves(uint16_t* p, Lanes v) {
   vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
 }

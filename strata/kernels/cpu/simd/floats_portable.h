@@ -59,6 +59,18 @@ inline void store_part(float* p, Lanes v, int n) {
 inline Lanes load(const uint16_t* half) {
   return Lanes{from_half(half[0]), from_half(half[1]), from_half(half[2]), from_half(half[3])};
 }
+inline Lanes load(const Bf16* p) {
+  uint32_t bits[kLanes];
+  for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<uint32_t>(p[i].bits) << 16;
+  Lanes v;
+  std::memcpy(&v, bits, sizeof v);
+  return v;
+}
+inline Lanes load(const int8_t* p) {
+  Lanes v;
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+}
 inline void store_halves(uint16_t* p, Lanes v) {
   for (int i = 0; i < kLanes; ++i) p[i] = to_half(v[i]);
 }

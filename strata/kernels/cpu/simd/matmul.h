@@ -9,6 +9,7 @@ void quantise_row(ActKind kind, const float* x, int k, void* act_row);
 void multiply_32(int format, const Panel& panel);    // blocks of 32
 void multiply_256(int format, const Panel& panel);   // Q4_K, Q5_K, Q6_K
 void multiply_codes(int format, const Panel& panel); // other blocks of 256
+void multiply_fp8(const Panel& panel);               // F8
 void multiply_float(int format, const Panel& panel);
 
 // A rectangle of MR rows times NT tiles of a panel.

@@ -1,5 +1,5 @@
-// Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, and the values that a table
-// gives for nibbles, IQ4_NL, MXFP4, NVFP4.
+// Products with weights in blocks of 32: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, I4, and the values that a
+// table gives for nibbles, IQ4_NL, MXFP4, NVFP4.
 //
 // Per block, row and output: an exact integer sum i of the 16-bit activations, then
 //   y = fma(i * d_x, d_w, y)    and with minima    y = fma(d_x * sum(x), m, y),
@@ -21,6 +21,7 @@ struct Kind {
   static constexpr bool kMin = format == Q4_1 || format == Q5_1;
   static constexpr bool kFifth = format == Q5_0 || format == Q5_1;
   static constexpr bool kBf16 = format == MXFP4;
+  static constexpr bool kZero = format == I4;  // a header's low byte is the offset
   static constexpr bool kTwoScales = format == NVFP4;  // each serves 16 weights
   static constexpr bool kTable = format == IQ4_NL || format == MXFP4 || format == NVFP4;
 
@@ -38,6 +39,7 @@ using KindQ4_0 = Kind<Q4_0, 4, 0>;
 using KindQ4_1 = Kind<Q4_1, 4, -1>;
 using KindQ5_0 = Kind<Q5_0, 5, 1>;
 using KindQ5_1 = Kind<Q5_1, 5, -1>;
+using KindI4 = Kind<I4, 4, 0>;
 using KindIQ4_NL = Kind<IQ4_NL, 8, kByte>;
 using KindMXFP4 = Kind<MXFP4, 5, 1>;
 using KindNVFP4 = Kind<NVFP4, 5, 1>;
@@ -88,7 +90,8 @@ STRATA_INLINE void quarter(const uint8_t* units, const U& table, const uint8_t* 
 
 // What the offset adds, for weights [16 half, 16 half + 16), or all 32.
 template <class Kind>
-STRATA_INLINE I offset(const Act32& x, int half) {
+STRATA_INLINE I offset(const Act32& x, int half, const uint8_t* header) {
+  if constexpr (Kind::kZero) return i_mul(i_bytes(header), i_all(x.neg8 / 8));
   const int32_t neg8 = !Kind::kTwoScales ? x.neg8 : half ? x.neg8 - x.neg8_first : x.neg8_first;
   if constexpr (Kind::kOffset > 0) return i_shift_left<Kind::kOffset>(i_all(neg8));
   return i_all(neg8);
@@ -96,7 +99,8 @@ STRATA_INLINE I offset(const Act32& x, int half) {
 
 template <class Kind>
 STRATA_INLINE F scale(const uint8_t* header) {
-  if constexpr (Kind::kBf16) return f_bf16(header);
+  if constexpr (Kind::kZero) return f_upper(header);
+  else if constexpr (Kind::kBf16) return f_bf16(header);
   else return f_half(header);
 }
 
@@ -107,7 +111,7 @@ STRATA_INLINE void part(const uint8_t* header, const uint8_t* units, const U& ta
   constexpr bool has_offset = Kind::kOffset >= 0;
   PairDot<Kind::kBits> dot[MR];
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
-    const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at), from / 2);
+    const I neg = offset<Kind>(*reinterpret_cast<const Act32*>(rows[m] + at), from / 2, header);
     dot[m].start(has_offset ? &neg : nullptr);
   }
   quarter<Kind, from, MR>(units, table, rows, at, dot);
@@ -120,7 +124,7 @@ STRATA_INLINE void part(const uint8_t* header, const uint8_t* units, const U& ta
   const F min = Kind::kMin ? f_half(header + kHalves) : d;
   STRATA_UNROLL for (int m = 0; m < MR; ++m) {
     const Act32& x = *reinterpret_cast<const Act32*>(rows[m] + at);
-    const I neg = offset<Kind>(x, from / 2);
+    const I neg = offset<Kind>(x, from / 2, header);
     const F i = f_from(dot[m].sum(has_offset ? &neg : nullptr));
     acc[0][m] = f_fma(f_mul(i, f_all(x.d)), d, acc[0][m]);
     if (Kind::kMin) acc[0][m] = f_fma(f_all(x.ds), min, acc[0][m]);
@@ -188,6 +192,7 @@ void multiply_32(int format, const Panel& panel) {
     case Q4_0: cover<Kernel32<KindQ4_0>>(panel); break;
     case Q4_1: cover<Kernel32<KindQ4_1>>(panel); break;
     case Q5_0: cover<Kernel32<KindQ5_0>>(panel); break;
+    case I4: cover<Kernel32<KindI4>>(panel); break;
     case Q5_1: cover<Kernel32<KindQ5_1>>(panel); break;
     case IQ4_NL: cover<Kernel32<KindIQ4_NL>>(panel); break;
     case MXFP4: cover<Kernel32<KindMXFP4>>(panel); break;

@@ -62,6 +62,7 @@ void multiply(int format, const Panel& panel) {
   if (block == 32) return multiply_32(format, panel);
   if (is_coded(format)) return multiply_codes(format, panel);
   if (block == 256) return multiply_256(format, panel);
+  if (format == F8) return multiply_fp8(panel);
   multiply_float(format, panel);
 }
 

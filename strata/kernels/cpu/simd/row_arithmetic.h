@@ -9,6 +9,8 @@ void scan(const Scan& scan, float* panel);
 void score_blocks(const float* keys, int count, const float* queries, int heads, int dim,
                   float* scores);
 void largest(const float* x, int count, int most, int32_t* places);
+void narrow(KvType type, const float* x, int n, uint8_t* out, size_t step, uint8_t* scales,
+            size_t scale_step);
 void attend(const Keys& keys, const Queries& queries, int segment, int last, float* scratch,
             Sums part);
 void merge(Sums into, Sums part, const Queries& queries, int segment, int head_dim);

@@ -1,4 +1,4 @@
-// Norm, gate, rotation and narrowing of one row, and the table of this instruction set.
+// Norm, gate and rotation of one row, and the table of this instruction set.
 #include <cmath>
 
 #include "floats.h"
@@ -133,19 +133,6 @@ void rotate(float* head, const float* cosines, const float* sines, int pairs) {
     Lanes c = load_part(cosines + i, n), s = load_part(sines + i, n);
     store_part(head + i, sub(mul(a, c), mul(b, s)), n);
     store_part(far + i, add(mul(b, c), mul(a, s)), n);
-  }
-}
-
-// What a half cannot hold becomes the largest half, not infinity: an infinite value of
-// one token would turn its masked neighbours' 0 * inf into NaN.
-Lanes finite(Lanes v) { return min(splat(65504.0f), max(splat(-65504.0f), v)); }
-
-void narrow(const float* x, int n, uint16_t* out, size_t step) {
-  for (int i = 0; i < n; i += kLanes) {
-    int here = n - i < kLanes ? n - i : kLanes;
-    uint16_t halves[kLanes];
-    store_halves(halves, finite(load_part(x + i, here)));
-    for (int j = 0; j < here; ++j) out[(i + j) * step] = halves[j];
   }
 }
 

@@ -17,6 +17,9 @@
 //   ScaledDot<bits, steps>   products of one byte over `steps` units, then add_to(total, s);
 //                  kDotSteps<bits>: more steps than these do not fit the registers
 //
+//   f_upper, i_bytes         upper 24 bits of words as floats, their lowest bytes
+//   f_e4m3                   E4M3 bytes over 256
+//
 // KEEP pins a value into a register: without it the compiler reorders integer sums
 // into trees that spill.
 #pragma once

@@ -33,6 +33,14 @@ STRATA_INLINE F f_bf16(const void* p) {
   const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
+STRATA_INLINE F f_upper(const void* p) {
+  const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(~255)));
+}
+STRATA_INLINE F f_e4m3(const void* p) {
+  const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(~0x4000)));
+}
 STRATA_INLINE F f_mul(F a, F b) { return _mm256_mul_ps(a, b); }
 STRATA_INLINE F f_add(F a, F b) { return _mm256_add_ps(a, b); }
 STRATA_INLINE F f_fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
@@ -52,6 +60,10 @@ STRATA_INLINE I i_zero() { return _mm256_setzero_si256(); }
 STRATA_INLINE I i_all(int32_t x) { return _mm256_set1_epi32(x); }
 template <int n>
 STRATA_INLINE I i_shift_left(I a) { return _mm256_slli_epi32(a, n); }
+STRATA_INLINE I i_bytes(const void* p) {
+  const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  return _mm256_and_si256(words, _mm256_set1_epi32(255));
+}
 STRATA_INLINE I i_sub(I a, I b) { return _mm256_sub_epi32(a, b); }
 STRATA_INLINE I i_mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
 

@@ -30,6 +30,13 @@ STRATA_INLINE F f_bf16(const void* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+STRATA_INLINE F f_upper(const void* p) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(~255)));
+}
+STRATA_INLINE F f_e4m3(const void* p) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(~0x4000)));
+}
 STRATA_INLINE F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
 STRATA_INLINE F f_add(F a, F b) { return _mm512_add_ps(a, b); }
 STRATA_INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
@@ -46,6 +53,9 @@ STRATA_INLINE I i_zero() { return _mm512_setzero_si512(); }
 STRATA_INLINE I i_all(int32_t x) { return _mm512_set1_epi32(x); }
 template <int n>
 STRATA_INLINE I i_shift_left(I a) { return _mm512_slli_epi32(a, n); }
+STRATA_INLINE I i_bytes(const void* p) {
+  return _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(255));
+}
 STRATA_INLINE I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
 STRATA_INLINE I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 

@@ -36,6 +36,19 @@ STRATA_INLINE F f_bf16(const void* p) {
   EACH f.v[r] = bf16_at(static_cast<const uint8_t*>(p) + 2 * r);
   return f;
 }
+STRATA_INLINE F f_upper(const void* p) {
+  F f;
+  EACH {
+    const uint32_t bits = read_as<uint32_t>(static_cast<const uint8_t*>(p) + 4 * r) & ~255u;
+    f.v[r] = read_as<float>(&bits);
+  }
+  return f;
+}
+STRATA_INLINE F f_e4m3(const void* p) {
+  F f;
+  EACH f.v[r] = e4m3_at(static_cast<const uint8_t*>(p) + r) * 0x1p-8f;
+  return f;
+}
 STRATA_INLINE F f_mul(F a, F b) { EACH a.v[r] *= b.v[r]; return a; }
 STRATA_INLINE F f_add(F a, F b) { EACH a.v[r] += b.v[r]; return a; }
 STRATA_INLINE F f_fma(F a, F b, F c) {
@@ -60,6 +73,11 @@ STRATA_INLINE I i_all(int32_t x) { I i; EACH i.v[r] = x; return i; }
 STRATA_INLINE I i_zero() { return i_all(0); }
 template <int n>
 STRATA_INLINE I i_shift_left(I a) { EACH a.v[r] *= 1 << n; return a; }
+STRATA_INLINE I i_bytes(const void* p) {
+  I i;
+  EACH i.v[r] = static_cast<const uint8_t*>(p)[4 * r];
+  return i;
+}
 STRATA_INLINE I i_sub(I a, I b) { EACH a.v[r] -= b.v[r]; return a; }
 STRATA_INLINE I i_mul(I a, const I& b) { EACH a.v[r] *= b.v[r]; return a; }
 
