@@ -8,7 +8,6 @@ answer says of reuse was really reused.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -114,8 +113,8 @@ class World:
 
 
 def last_turn(prompt: str) -> str:
-    """What the answer answers: the turn before the header of the answer."""
-    return re.split(r"<\|im_start\|>", prompt)[-2]
+    """What the answer answers: the turn before the header of the answer; "" of a bare text."""
+    return ["", *prompt.split("<|im_start|>")][-2]
 
 
 @contextmanager
