@@ -64,7 +64,7 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
     return f"<tool_call>\n<function={name}>\n{pairs}</function>\n</tool_call>"
 
 
-Script = Callable[[str], Say]  # from the last turn before the answer, as it is written in the prompt
+Script = Callable[[str], Say]  # from what is asked, as it is written in the prompt
 
 
 class Answering(ScriptedModel):
@@ -112,9 +112,13 @@ class World:
     prompts: list[str] = field(default_factory=list)
 
 
-def last_turn(prompt: str) -> str:
-    """What the answer answers: the turn before the header of the answer; "" of a bare text."""
-    return ["", *prompt.split("<|im_start|>")][-2]
+def asked(prompt: str) -> str:
+    """What the answer answers: all turns since the one before it; "" of a bare text."""
+    turns = prompt.split("<|im_start|>")[1:-1]
+    if turns and turns[0].startswith("system"):
+        turns = turns[1:]  # tools are there
+    last = max((i for i, turn in enumerate(turns) if turn.startswith("assistant")), default=-1)
+    return "".join(turns[last + 1 :])
 
 
 @contextmanager
@@ -138,7 +142,7 @@ def serving(
     def note(request: Request, outlet: Any) -> None:
         prompt = plant.service.tokenizer.decode(request.tokens)
         made.prompts.append(prompt)
-        answer = script(last_turn(prompt)).text(prompt.endswith("<think>\n"))
+        answer = script(asked(prompt)).text(prompt.endswith("<think>\n"))
         model.expect(request.tokens, known.encode(answer, special=True, start=False))
         submit(request, outlet)
 
