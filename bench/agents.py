@@ -103,16 +103,16 @@ AGENTS = {
         {"cmd": COMMAND},
         _codex,
     ),
-    "opencode": Agent(
-        "opencode-linux-x64/bin/opencode", ("run",), "bash", _SHELL, _opencode
-    ),
+    "opencode": Agent("opencode-linux-x64/bin/opencode", ("run",), "bash", _SHELL, _opencode),
 }
 
 
 def installed() -> Path:
     """node_modules with the agents, installed once for each state of the lock file."""
     lock = PINS / "package-lock.json"
-    place = ROOT / "build" / "clients" / f"agents-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    place = (
+        ROOT / "build" / "clients" / f"agents-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    )
     if not (place / "whole").exists():
         place.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", lock.name):
@@ -163,7 +163,9 @@ def judge(name: str, rows: list[dict[str, Any]]) -> list[str]:
     """Prints the list of requests; what it shows to be wrong."""
     print(f"\n{name}: {'prompt':>8} {'reused':>8} {'output':>7}  status")
     for row in rows:
-        print(f"{'':{len(name)}}  {row['prompt']:8} {row['reused']:8} {row['output']:7}  {row['status']}")
+        print(
+            f"{'':{len(name)}}  {row['prompt']:8} {row['reused']:8} {row['output']:7}  {row['status']}"
+        )
     problems = [f"{name}: a request failed" for row in rows if row["status"] == "failed"]
     # The longest prompt is the one with the tool's result; the next is that which it goes on from.
     *_, before, after = sorted([{"prompt": 0}, *rows], key=lambda row: row["prompt"])

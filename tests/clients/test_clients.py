@@ -26,7 +26,11 @@ NODE = {"openai_node": 10, "anthropic_node": 6, "vercel": 21}
 
 def check(world: World, count: int, *command: str | Path) -> None:
     done = subprocess.run(
-        [*command, world.url], capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin"}
+        [*command, world.url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin"},
     )
     seen: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = [fault for saw in seen for fault in faults(saw)]
