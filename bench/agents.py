@@ -27,15 +27,15 @@ from typing import Any
 
 import httpx
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from clients.world import Say, serving
 
 from strata import config
 from strata.files import fetch
 
-PINS = Path(__file__).parent / "agents"
+ROOT = Path(__file__).parents[1]
+PINS = ROOT / "bench" / "agents"
 ASKED, COMMAND, PROOF = "Run the strata probe.", "echo probe-$((6*7))", "probe-42"
 HEADER = 8  # tokens: how an answer begins, which its place in the history may write otherwise
 LIMIT_S = 180
@@ -161,11 +161,10 @@ def try_agent(name: str, binaries: Path, words: Path) -> list[str]:
 
 def judge(name: str, rows: list[dict[str, Any]]) -> list[str]:
     """Prints the list of requests; what it shows to be wrong."""
-    print(f"\n{name}: {'prompt':>8} {'reused':>8} {'output':>7}  status")
+    columns = ("prompt", "reused", "output", "status")
+    print("\n" + name + "".join(f"{column:>10}" for column in columns))
     for row in rows:
-        print(
-            f"{'':{len(name)}}  {row['prompt']:8} {row['reused']:8} {row['output']:7}  {row['status']}"
-        )
+        print(" " * len(name) + "".join(f"{row[column]:>10}" for column in columns))
     problems = [f"{name}: a request failed" for row in rows if row["status"] == "failed"]
     # The longest prompt is the one with the tool's result; the next is that which it goes on from.
     *_, before, after = sorted([{"prompt": 0}, *rows], key=lambda row: row["prompt"])

@@ -1,7 +1,8 @@
 """The cases of a public suite of tool calls, as chats with tools in OpenAI's form.
 
-`bfcl-eval` ships them as data inside its wheel, which pip fetches once into build/; nothing of it is installed or
-imported. Names of functions lose their dots and types become JSON Schema's, as the suite's own adapters do it.
+`bfcl-eval` ships them as data inside its wheel, which pip fetches once into build/; nothing of it
+is installed or imported. Names of functions lose their dots and types become JSON Schema's, as the
+suite's own adapters do it.
 """
 
 from __future__ import annotations

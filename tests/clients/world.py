@@ -1,13 +1,14 @@
 """A whole server whose model says what a script says.
 
-Assembled as `strata serve` assembles it: tokenizer, template, engine, cache and HTTP are the real ones. Only the
-model's arithmetic is replaced, by one without weights that checks each row it attends to and, whatever was cached,
-goes on with the next token of the answer that was written for the conversation. So what an
-answer says of reuse was really reused.
+Assembled as `strata serve` assembles it: tokenizer, engine, cache and HTTP are the real ones. Only
+the model's arithmetic is replaced, by one without weights that checks each row it attends to and
+goes on with the next token of the answer that was written for the conversation. So what an answer
+says of reuse was really reused. A state for each sequence, as hybrid models have, is checked too.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from engine.scripted import ScriptedModel, chain, prefix_hash
 
 from strata.cli import assemble
+from strata.files import open_model
 from strata.kernels import StepResult
 from strata.models import loader
 from strata.server.app import create_app
@@ -32,6 +34,7 @@ from strata.server.guard import Access
 from strata.server.run import bind, make_server
 from strata.server.service import Lobby
 from strata.settings import Config
+from strata.text import tokenizer
 from strata.types import ForwardPlan, Request
 
 TEMPLATE = Path(__file__).with_name("template.jinja")
@@ -48,20 +51,18 @@ class Say:
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
 
     def text(self, thinking: bool) -> str:
-        """As the model of template.jinja writes it; `thinking`: the prompt ends inside reasoning."""
+        """As template.jinja writes it; `thinking`: the prompt ends inside reasoning."""
         head = f"{self.reasoning}\n</think>\n\n" if thinking else ""
         calls = "\n".join(_call(name, arguments) for name, arguments in self.calls)
         return head + self.content + ("\n\n" if self.content and calls else "") + calls
 
 
 def _call(name: str, arguments: dict[str, Any]) -> str:
-    import json
-
-    pairs = "".join(
-        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
-        for key, value in arguments.items()
-    )
-    return f"<tool_call>\n<function={name}>\n{pairs}</function>\n</tool_call>"
+    made = f"<tool_call>\n<function={name}>\n"
+    for key, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        made += f"<parameter={key}>\n{text}\n</parameter>\n"
+    return made + "</function>\n</tool_call>"
 
 
 Script = Callable[[str], Say]  # from what is asked, as it is written in the prompt
@@ -126,9 +127,6 @@ def serving(
     words: Path, script: Script, *, pause: float = 0.0005, port: int = 0, **settings: Any
 ) -> Iterator[World]:
     """A server with the tokenizer of the model file `words`. `pause` seconds are a step's cost."""
-    from strata.text import tokenizer
-    from strata.files import open_model
-
     known = tokenizer.load(open_model(words))
     end = next(iter(known.encode("<|im_end|>", special=True, start=False)))
     model = Answering(known.vocab_size, end, pause)
