@@ -20,7 +20,6 @@ from strata.text.delta import Delta, Kind
 from strata.text.stream import TextStream
 from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent, Usage
 
-
 TOOL_CALLS = "tool_calls"
 
 
@@ -28,7 +27,8 @@ TOOL_CALLS = "tool_calls"
 class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
-    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says.
+    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says;
+    so is `stop`, the stop string that ended the text.
     """
 
     text: str
@@ -36,6 +36,7 @@ class Part:
     logprobs: list[Logprob]
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
+    stop: str | None = None
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
                 if run.stats and isinstance(last := await events.stop(), DoneEvent):
                     tally.usage = last.usage
                 events.close(Finish.STOP)
-                part.finish = split.finish(Finish.STOP.value)
+                part.finish, part.stop = split.finish(Finish.STOP.value), piece.stop
                 yield tally.take(part)
                 return
             if split.ready(part):

@@ -17,6 +17,7 @@ from strata.server.anthropic.schema import (
     AssistantMessage,
     Block,
     CountBody,
+    OutputFormat,
     TextBlock,
     ThinkingBlock,
     Tool,
@@ -41,7 +42,6 @@ def chat_request(service: Service, body: CountBody) -> ChatRequest:
     """What a body asks for. Raises RequestError."""
     tools = list(_tools(body.tools or ()))
     thinking, config = body.thinking, body.output_config
-    format_ = (config and config.format) or body.output_format
     updates = {"model": _model(service, body.model), "stop": body.stop_sequences or body.stop}
     last = body.messages[-1]
     messages = [*_system(body.system), *(m for each in body.messages for m in _messages(each))]
@@ -51,7 +51,7 @@ def chat_request(service: Service, body: CountBody) -> ChatRequest:
         tools=tools,
         tool_choice=_choice(body, tools),
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
-        format=format_ and Format("json_schema", format_.schema_, "output_config.format.schema"),
+        format=_format(config.format if config else None, body.output_format),
         variables={"reasoning_effort": config.effort} if config and config.effort else {},
         thinking=_THINKING.get(thinking.type) if thinking else None,
         budget=thinking.budget_tokens if thinking and thinking.type == "enabled" else None,
@@ -95,6 +95,13 @@ def _choice(body: CountBody, tools: Sequence[dict[str, Any]]) -> str:
     return choice.name
 
 
+def _format(wanted: OutputFormat | None, older: OutputFormat | None) -> Format | None:
+    """What the text must be; `older` is where it stood in a beta."""
+    if wanted is not None:
+        return Format("json_schema", wanted.schema_, "output_config.format.schema")
+    return older and Format("json_schema", older.schema_, "output_format.schema")
+
+
 def _system(system: str | Sequence[TextBlock] | None) -> Iterator[Message]:
     texts = [system] if isinstance(system, str) else _texts(system or ())
     kept = [left for text in texts if (left := _BILLING.sub("", text))]
@@ -118,7 +125,9 @@ def _user(content: Iterable[Block]) -> Iterator[Message]:
     for results, group in groupby(content, key=lambda block: isinstance(block, ToolResultBlock)):
         blocks = list(group)
         if results:
-            yield from (_anchored(_result(b), [b]) for b in blocks if isinstance(b, ToolResultBlock))
+            yield from (
+                _anchored(_result(b), [b]) for b in blocks if isinstance(b, ToolResultBlock)
+            )
         else:
             yield _anchored({"role": "user", "content": _parts(blocks)}, blocks)
 

@@ -40,8 +40,8 @@ _DELTAS = {
 class MessageForm(AnthropicVoice, Form):
     """Writes one job, of one run, as a message. `context` is the model's, in tokens."""
 
-    def __init__(self, job: Job, context: int, request_id: str) -> None:
-        AnthropicVoice.__init__(self, request_id)
+    def __init__(self, job: Job, context: int) -> None:
+        AnthropicVoice.__init__(self)
         Form.__init__(self, job)
         self._context = context
         self._index = -1
@@ -124,8 +124,8 @@ class MessageForm(AnthropicVoice, Form):
         if reason == "max_tokens" and tally.prompt + tally.completion >= self._context:
             reason = "model_context_window_exceeded"
         if reason == "end_turn" and part.stop is not None:
-            reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": part.stop}
+            return {"stop_reason": "stop_sequence", "stop_sequence": part.stop}
+        return {"stop_reason": reason, "stop_sequence": None}
 
     def _usage(self, tally: Tally) -> dict[str, Any]:
         (run,) = self.job.runs

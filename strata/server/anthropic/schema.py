@@ -19,7 +19,7 @@ class Block(Body):
 
     cache_control: dict[str, Any] | None = Field(
         default=None,
-        description="Remember the prompt up to the end of the message that this is in."
+        description="Remember the prompt up to the end of the message that this is in.",
     )
 
 

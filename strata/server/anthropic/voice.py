@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def event(kind: str, members: bytes = b"") -> bytes:
-    """An event of a stream. `members` are those of its JSON beside the type, each behind a comma."""
+    """An event of a stream; `members` of its JSON beside the type, each behind a comma."""
     name = kind.encode()
     return b'event: %s\ndata: {"type":"%s"%s}\n\n' % (name, name, members)
 
@@ -29,8 +29,8 @@ def event(kind: str, members: bytes = b"") -> bytes:
 class AnthropicVoice(Voice):
     """The voice of one request, whose id is in a header and in its errors."""
 
-    def __init__(self, request_id: str | None = None) -> None:
-        self.request_id = request_id or f"req_{secrets.token_hex(12)}"
+    def __init__(self) -> None:
+        self.request_id = f"req_{secrets.token_hex(12)}"
         self.headers = ((b"request-id", self.request_id.encode()),)
 
     def error(self, error: RequestError) -> bytes:
