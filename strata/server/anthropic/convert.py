@@ -97,9 +97,10 @@ def _choice(body: CountBody, tools: Sequence[dict[str, Any]]) -> str:
 
 def _format(wanted: OutputFormat | None, older: OutputFormat | None) -> Format | None:
     """What the text must be; `older` is where it stood in a beta."""
-    if wanted is not None:
-        return Format("json_schema", wanted.schema_, "output_config.format.schema")
-    return older and Format("json_schema", older.schema_, "output_format.schema")
+    for found, field in ((wanted, "output_config.format.schema"), (older, "output_format.schema")):
+        if found is not None:
+            return Format("json_schema", found.schema_, field)
+    return None
 
 
 def _system(system: str | Sequence[TextBlock] | None) -> Iterator[Message]:
