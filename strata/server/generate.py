@@ -20,7 +20,6 @@ from strata.text.delta import Delta, Kind
 from strata.text.stream import TextStream
 from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent, Usage
 
-
 TOOL_CALLS = "tool_calls"
 
 
