@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import TypeVar
 
 import orjson
@@ -23,17 +24,20 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import experts, facts, metrics
-from strata.server.answer import Answer, Form
-from strata.server.chat import ChatForm, chat_job
+from strata.server import anthropic, experts, facts, metrics
+from strata.server.answer import Answer
+from strata.server.body import parse
+from strata.server.chat import ChatForm, chat_request
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import ClientGone, Refusal
+from strata.server.errors import ClientGone, Refusal, Voice
 from strata.server.exchange import Exchange
+from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.openapi import openapi_document
-from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
+from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
+from strata.server.talk import chat_job
 from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
@@ -67,7 +71,10 @@ def _missing(exchange: Exchange) -> bytes:
 
 
 class Resource:
-    """One path: its methods, who may use them, and what happens at the end of a request."""
+    """One path: its methods, who may use them, and what happens at the end of a request.
+
+    `voice` makes what says a request's errors as the path's API does.
+    """
 
     def __init__(
         self,
@@ -77,15 +84,17 @@ class Resource:
         actions: Mapping[str, Action],
         *,
         public: bool = False,
+        voice: Callable[[], Voice] = Voice,
     ) -> None:
         self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._voice = voice
         self._actions = dict(actions)
         if "GET" in actions:
             self._actions["HEAD"] = actions["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        exchange = Exchange(scope, receive, send, PING_S)
+        exchange = Exchange(scope, receive, send, PING_S, self._voice())
         self._meters.open += 1
         try:
             await self._serve(exchange)
@@ -146,9 +155,14 @@ class Actions:
     def __init__(self, lobby: Lobby, access: Access, meters: metrics.Meters) -> None:
         self._lobby, self._access, self._meters = lobby, access, meters
 
-    def model(self, exchange: Exchange) -> bytes:
-        """GET /v1/models/{id}."""
-        return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
+    def models(self, exchange: Exchange) -> bytes:
+        """GET /v1/models and /v1/models/{id}, as the API tells them whose client asks."""
+        told: ModuleType = facts
+        if exchange.headers(b"anthropic-version"):
+            told, exchange.voice = anthropic, anthropic.AnthropicVoice()
+        name, service = exchange.scope["path_params"].get("name"), self._lobby.service()
+        page: bytes = told.model_list(service) if name is None else told.model(service, name)
+        return page
 
     def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
         """Answers with what `tell` makes of the engine's counters."""
@@ -185,7 +199,7 @@ class Actions:
         service = self._lobby.service()
 
         def prepare(body: ChatBody) -> tuple[Job, Form]:
-            job = chat_job(service, body, caller)
+            job = chat_job(service, chat_request(body), caller)
             return job, ChatForm(job, service.names, bool(body.logprobs))
 
         await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))
@@ -199,6 +213,23 @@ class Actions:
             return job, CompletionForm(job, service, body)
 
         await self._answer(exchange, service, *await self._read(exchange, CompletionBody, prepare))
+
+    async def messages(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/messages."""
+        service = self._lobby.service()
+
+        def prepare(body: anthropic.MessagesBody) -> tuple[Job, Form]:
+            job = chat_job(service, anthropic.chat_request(service, body), caller, "msg_")
+            return job, anthropic.MessageForm(job, service.model.context)
+
+        await self._answer(
+            exchange, service, *await self._read(exchange, anthropic.MessagesBody, prepare)
+        )
+
+    async def count_tokens(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/messages/count_tokens."""
+        use = partial(anthropic.count_tokens, self._lobby.service())
+        await exchange.reply(200, await self._read(exchange, anthropic.CountBody, use))
 
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
         try:
@@ -222,8 +253,10 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     table: list[tuple[str, Mapping[str, Action], bool]] = [
         ("/v1/chat/completions", {"POST": actions.chat}, False),
         ("/v1/completions", {"POST": actions.completions}, False),
-        ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
-        ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
+        ("/v1/messages", {"POST": actions.messages}, False),
+        ("/v1/messages/count_tokens", {"POST": actions.count_tokens}, False),
+        ("/v1/models", {"GET": page(actions.models)}, False),
+        ("/v1/models/{name:path}", {"GET": page(actions.models)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
         (
@@ -242,7 +275,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     for path, allowed, public in table:
         bare = path.removeprefix("/v1") or "/"
         label = bare if bare in PLAIN_PATHS else path.replace("{name:path}", "{id}")
-        resource = Resource(access, meters, label, allowed, public=public)
+        voice = anthropic.AnthropicVoice if bare.startswith("/messages") else Voice
+        resource = Resource(access, meters, label, allowed, public=public, voice=voice)
         routes += [Route(path, resource), Route(bare, resource)]
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
     every = dict.fromkeys(methods, page(_missing))

@@ -19,10 +19,15 @@ from strata.types import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token added. `stopped`: a stop string was found, and no text follows."""
+    """What one token added. `stop`: the stop string that was found; no text follows."""
 
     text: str
-    stopped: bool
+    stop: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the text has ended."""
+        return self.stop is not None
 
 
 class TextStream:
@@ -38,40 +43,41 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self._count = 0
-        self._stopped = False
+        self._found: str | None = None
 
     def feed(self, token: int) -> Piece:
         """Add the next token of the answer. After a stop string, tokens have no effect."""
-        if self._stopped:
-            return Piece("", True)
+        if self._found is not None:
+            return Piece("", self._found)
         self._count += 1
         return self._advance(self._decoder.decode(self._tokenizer.token_bytes(token)), last=False)
 
     def finish(self) -> Piece:
         """The end of the answer: what was held back."""
-        if self._stopped:
-            return Piece("", True)
+        if self._found is not None:
+            return Piece("", self._found)
         return self._advance(self._decoder.decode(b"", final=True), last=True)
 
     def _advance(self, new: str, last: bool) -> Piece:
         text = self._held + new
         after = len(self._held) if self._count >= self._min_tokens else len(text)
-        at = self._first_stop(text, after)
-        if at is not None:
-            self._stopped, self._held = True, ""
-            return Piece(text[:at], True)
+        found = self._first_stop(text, after)
+        if found is not None:
+            at, self._found = found
+            self._held = ""
+            return Piece(text[:at], self._found)
         ready = len(text) if last else len(text) - self._hold(text)
         self._held = text[ready:]
-        return Piece(text[:ready], False)
+        return Piece(text[:ready])
 
-    def _first_stop(self, text: str, after: int) -> int | None:
-        """Where the first stop string that ends beyond offset `after` begins, or None."""
+    def _first_stop(self, text: str, after: int) -> tuple[int, str] | None:
+        """Where the first stop string that ends beyond offset `after` begins, and it, or None."""
         found = []
         for stop in self._stop:
             at = text.find(stop, max(0, after + 1 - len(stop)))
             if at >= 0:
-                found.append((at + len(stop), at))
-        return min(found)[1] if found else None
+                found.append((at + len(stop), at, stop))
+        return min(found)[1:] if found else None
 
     def _hold(self, text: str) -> int:
         """How many characters at the end of a text may be the beginning of a stop string."""
