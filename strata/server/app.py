@@ -24,16 +24,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
 from strata.server import experts, facts, metrics
-from strata.server.answer import Answer, Form
-from strata.server.chat import ChatForm, chat_job
+from strata.server.answer import Answer
+from strata.server.body import parse
+from strata.server.chat import ChatForm, chat_request
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import ClientGone, Refusal
+from strata.server.errors import ClientGone, Refusal, Voice
 from strata.server.exchange import Exchange
+from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.openapi import openapi_document
-from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
+from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
+from strata.server.talk import chat_job
 from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
@@ -67,7 +70,10 @@ def _missing(exchange: Exchange) -> bytes:
 
 
 class Resource:
-    """One path: its methods, who may use them, and what happens at the end of a request."""
+    """One path: its methods, who may use them, and what happens at the end of a request.
+
+    `voice` says its errors as the path's API does.
+    """
 
     def __init__(
         self,
@@ -77,15 +83,17 @@ class Resource:
         actions: Mapping[str, Action],
         *,
         public: bool = False,
+        voice: Voice = Voice(),  # noqa: B008 - it has no state
     ) -> None:
         self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._voice = voice
         self._actions = dict(actions)
         if "GET" in actions:
             self._actions["HEAD"] = actions["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        exchange = Exchange(scope, receive, send, PING_S)
+        exchange = Exchange(scope, receive, send, PING_S, self._voice)
         self._meters.open += 1
         try:
             await self._serve(exchange)
@@ -185,7 +193,7 @@ class Actions:
         service = self._lobby.service()
 
         def prepare(body: ChatBody) -> tuple[Job, Form]:
-            job = chat_job(service, body, caller)
+            job = chat_job(service, chat_request(body), caller)
             return job, ChatForm(job, service.names, bool(body.logprobs))
 
         await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))

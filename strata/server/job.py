@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from strata.server.errors import Refusal
 from strata.server.schema import Common, StreamOptions
 from strata.server.service import Service
+from strata.server.standin import Segmenter
 from strata.text.template import Prompt
 from strata.types import Request, Sampling
 
@@ -24,7 +25,8 @@ _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
 @dataclass(frozen=True, slots=True)
 class Run:
     """One choice: prompt number `prompt`, answered under `index`. `stop` are strings. `stats`:
-    what it cost is wanted beyond tokens.
+    what it cost is wanted beyond tokens. `segmenter` makes what splits its text into deltas;
+    None where text is all there is. `one_call`: the answer ends with its first call's end.
     """
 
     index: int
@@ -32,6 +34,8 @@ class Run:
     request: Request
     stop: tuple[str, ...]
     stats: bool = False
+    segmenter: Callable[[], Segmenter] | None = None
+    one_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +57,20 @@ def make_job(
     prompts: Sequence[Prompt],
     caller: str,
     *,
-    kind: str,  # the id's prefix
+    kind: str,  # the id's beginning
     field: str,  # where the prompt is, for errors
     max_tokens: int | None,  # None: all that fits
     logprobs: int | None,
     prompt_logprobs: int | None = None,
+    segmenter: Callable[[], Segmenter] | None = None,
+    one_call: bool = False,
 ) -> Job:
     """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError."""
     model, n = service.named(body.model), body.n or 1
     count, most = n * len(prompts), service.limits.runs
     if count > most:
         raise Refusal(f"n x prompts is {count}; at most {most} are allowed", field="n")
-    job_id = f"{kind}-{secrets.token_hex(12)}"
+    job_id = f"{kind}{secrets.token_hex(12)}"
     common = _common(service, body, caller, logprobs, prompt_logprobs)
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     runs: list[Run] = []
@@ -80,7 +86,8 @@ def make_job(
                 max_tokens=room if max_tokens is None else min(max_tokens, room),
                 sampling=_seeded(common.sampling, choice),
             )
-            runs.append(Run(len(runs), number, request, stops, bool(body.strata_stats)))
+            stats = bool(body.strata_stats)
+            runs.append(Run(len(runs), number, request, stops, stats, segmenter, one_call))
     options = body.stream_options or StreamOptions()
     stream, token_ids = bool(body.stream), bool(body.return_token_ids)
     return Job(job_id, int(time.time()), model, tuple(runs), stream, options, token_ids)

@@ -1,0 +1,107 @@
+"""A chat as any API asks for it, and the job that answers it.
+
+The one way from messages to a Job: each API turns its own body into a ChatRequest, so the
+same chat has the same tokens whatever it came through. What messages mean is the text
+layer's to decide. Knows no API's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from strata.server.errors import Refusal
+from strata.server.job import Job, make_job
+from strata.server.schema import Common
+from strata.server.service import Service
+from strata.server.standin import Segmenter
+from strata.text.template import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the content must be. `value` is a JSON schema, a regular expression or a Lark
+    grammar; `field` is where it came from, for errors.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "grammar"]
+    value: Any = None
+    field: str = "response_format"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat to answer, in OpenAI's shapes.
+
+    `body` has sampling, stops and the stream's options. `messages` and `tools` are dicts as in
+    chat completions (`{"type": "function", "function": {...}}`). `tool_choice` is auto, none,
+    required, or the name of the function to call. `parallel` False: at most one call.
+    `variables` are for the template. `thinking` None leaves it to the template; `budget` is in
+    tokens, None without end. `max_tokens` None: all that fits. `logprobs` None: none.
+    `header`: write the header of an answer; `continued`: go on with the last message instead.
+    """
+
+    body: Common
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    parallel: bool = True
+    format: Format | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    thinking: bool | None = None
+    budget: int | None = None
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    header: bool = True
+    continued: bool = False
+
+
+def render(service: Service, chat: ChatRequest) -> Prompt:
+    """The prompt of a chat. Raises a 400 when the model has no template or it refuses."""
+    if service.template is None:
+        raise Refusal(
+            "this model has no chat template; use /v1/completions, or start the server "
+            "with --chat-template FILE",
+            field="messages",
+        )
+    return service.template.render(
+        list(chat.messages),
+        tools=list(chat.tools) if chat.tools and chat.tool_choice != "none" else None,
+        add_generation_prompt=chat.header,
+        continue_final_message=chat.continued,
+        variables=dict(chat.variables),
+    )
+
+
+def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chatcmpl-") -> Job:
+    """The job that answers a chat; `kind` begins its id, `caller` names the API key.
+
+    Renders and tokenises: slow for long prompts. Raises RequestError.
+    """
+    prompt = render(service, chat)
+    tools = {} if chat.tool_choice == "none" else _parameters(chat.tools)
+    return make_job(
+        service,
+        chat.body,
+        [prompt],
+        caller,
+        kind=kind,
+        field="messages",
+        max_tokens=chat.max_tokens,
+        logprobs=chat.logprobs,
+        segmenter=partial(Segmenter, None, tools, thinking=False, calls=bool(tools)),
+        one_call=not chat.parallel,
+    )
+
+
+def _parameters(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The schema of each function's arguments, by its name."""
+    functions = (tool["function"] for tool in tools)
+    return {each["name"]: each.get("parameters") or {} for each in functions}
+
+
+def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
+    """The tools that are functions; others are for other servers."""
+    return [tool for tool in tools or () if "function" in tool]
