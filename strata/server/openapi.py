@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import strata
+from strata.server.responses.schema import ResponsesBody
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 _REF = "#/components/schemas/{model}"
@@ -36,6 +37,10 @@ _READ = "400 401 403 503"
 _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/chat/completions", "post", "Answer a chat.", ChatBody, " ".join(_ERRORS)),
     ("/v1/completions", "post", "Continue a text.", CompletionBody, " ".join(_ERRORS)),
+    ("/v1/responses", "post", "Answer a chat of items.", ResponsesBody, " ".join(_ERRORS)),
+    ("/v1/responses/{id}", "get", "A remembered response.", None, "400 401 403 404"),
+    ("/v1/responses/{id}", "delete", "Forget a response.", None, "400 401 403 404"),
+    ("/v1/responses/{id}/input_items", "get", "What it answered.", None, "400 401 403 404"),
     ("/v1/models", "get", "The served model.", None, _READ),
     ("/v1/models/{id}", "get", "One model.", None, "400 401 403 404 503"),
     ("/v1/requests", "get", "The last 500 requests.", None, _READ),
@@ -76,7 +81,7 @@ def _operation(
     path: str, summary: str, body: type[BaseModel] | None, errors: str
 ) -> dict[str, Any]:
     kinds = ["text/plain" if path == "/metrics" else "application/json"]
-    if "completions" in path:
+    if "completions" in path or path == "/v1/responses":
         kinds.append("text/event-stream")
     responses: dict[str, Any] = {
         "200": {"description": "Answered.", "content": {kind: {} for kind in kinds}}

@@ -20,7 +20,6 @@ from strata.server.responses.schema import (
     Item,
     Message,
     Part,
-    Reference,
     ResponsesBody,
     Thought,
 )
@@ -36,12 +35,15 @@ _REFUSED = {
 }
 
 
-def chat_request(body: ResponsesBody, items: Sequence[Item]) -> ChatRequest:
-    """What a body asks for, given the whole conversation's items. Raises a 400 naming the field."""
+def chat_request(body: ResponsesBody, before: Sequence[Item], given: Sequence[Item]) -> ChatRequest:
+    """What a body asks for. `before` are the items of earlier responses, `given` the input's.
+
+    Raises a 400 that names the field.
+    """
     for name, sentence in _REFUSED.items():
         if getattr(body, name):
             raise Refusal(sentence, field=name)
-    messages = messages_of(items)
+    messages = messages_of([*before, *given], -len(before))
     if body.instructions:
         messages.insert(0, {"role": "system", "content": body.instructions})
     choice, allowed = _choice(body.tool_choice)
@@ -62,11 +64,11 @@ def chat_request(body: ResponsesBody, items: Sequence[Item]) -> ChatRequest:
     )
 
 
-def messages_of(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """Items as chat messages."""
+def messages_of(items: Iterable[Item], first: int = 0) -> list[dict[str, Any]]:
+    """Items as chat messages; `first` numbers the first of them, for errors."""
     out: list[dict[str, Any]] = []
     last: Item | None = None
-    for i, item in enumerate(items):
+    for i, item in enumerate(items, first):
         here = f"input.{i}"
         if isinstance(item, Message) and item.role != "assistant":
             out.append({"role": item.role, "content": _texts(item.content, f"{here}.content")})
@@ -219,8 +221,3 @@ def _format(body: ResponsesBody) -> Format | None:
     if wanted.json_schema is None:
         raise Refusal("text.format.schema: is required", field="text.format.schema")
     return Format("json_schema", wanted.json_schema, "text.format.schema")
-
-
-def is_reference(item: Item) -> bool:
-    """Whether an item stands for one that is remembered."""
-    return isinstance(item, Reference)

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     text: str
     value: str  # what the text is called in its `done`
     part: str = ""
-    index: str = ""
+    at: str = ""
     part_type: str = ""
 
 
@@ -66,7 +66,7 @@ class Open:
 
     def part(self, text: str) -> Dump:
         """Its one part, with a text."""
-        part = {"type": _SHAPES[self.kind].part_type, "text": text}
+        part: Dump = {"type": _SHAPES[self.kind].part_type, "text": text}
         if self.kind == "message":
             part |= {"annotations": [], "logprobs": self.logprobs}
         return part
@@ -118,7 +118,8 @@ class ResponsesForm(Form):
         """The response, in progress."""
         response = self._response("in_progress")
         return b"".join(
-            self._event(f"response.{name}", response=response) for name in ("created", "in_progress")
+            self._event(f"response.{name}", response=response)
+            for name in ("created", "in_progress")
         )
 
     def part(self, run: Run, part: Part, tally: Tally) -> bytes:
@@ -131,6 +132,8 @@ class ResponsesForm(Form):
             logprobs = [] if mine else logprobs
         if part.finish:
             self._finish = part.finish
+            if self._open is not None and self._open.kind == "message":
+                self._open.logprobs += logprobs  # of tokens that had no text
             events += self._close("incomplete" if part.finish in _INCOMPLETE else "completed")
         return b"".join(events)
 
@@ -141,13 +144,15 @@ class ResponsesForm(Form):
 
     def whole(self, wholes: Sequence[Part], tallies: Sequence[Tally]) -> bytes:
         """The response."""
-        self.part(self.job.runs[0], wholes[0], tallies[0])
+        (whole,), (tally,) = wholes, tallies
+        whole.logprobs = whole.logprobs[tally.reasoning :]
+        self.part(self.job.runs[0], whole, tally)
         return orjson.dumps(self._done(tallies))
 
     def error_event(self, error: RequestError) -> bytes:
         """The response, failed."""
-        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
-        response = self._response("failed", error={"code": code, "message": str(error)})
+        failure = {"code": "server_error", "message": str(error)}
+        response = self._response("failed", error=failure)
         return self._event("response.failed", response=response)
 
     def _done(self, tallies: Sequence[Tally]) -> Dump:
@@ -196,7 +201,10 @@ class ResponsesForm(Form):
         self._open.texts.append(delta.text)
         self._open.logprobs += logprobs
         more = {"logprobs": logprobs} if kind == "message" else {}
-        return [*events, self._tell(f"{_SHAPES[self._open.kind].text}.delta", delta=delta.text, **more)]
+        return [
+            *events,
+            self._tell(f"{_SHAPES[self._open.kind].text}.delta", delta=delta.text, **more),
+        ]
 
     def _start(self, kind: str, call: Mapping[str, Any]) -> list[bytes]:
         """Open an item, ending the one before."""
@@ -233,8 +241,8 @@ class ResponsesForm(Form):
         """An event of the open item."""
         assert self._open is not None
         where: Dump = {"item_id": self._open.id, "output_index": self._open.index}
-        if index := _SHAPES[self._open.kind].index:
-            where[index] = 0
+        if at := _SHAPES[self._open.kind].at:
+            where[at] = 0
         return self._event(kind, **where, **members)
 
 

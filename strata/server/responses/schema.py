@@ -94,10 +94,10 @@ _KINDS = ("message", "function_call", "function_call_output", "reasoning", "item
 
 def _kind(value: Any) -> str:
     """The tag of an item's model."""
-    get = value.get if isinstance(value, dict) else lambda name: getattr(value, name, None)
-    kind = get("type")
+    said = value if isinstance(value, dict) else vars(value)
+    kind = said.get("type")
     if kind is None:
-        return "message" if get("role") is not None or get("id") is None else "item_reference"
+        return "item_reference" if "id" in said and "role" not in said else "message"
     return kind if kind in _KINDS else "other"
 
 
