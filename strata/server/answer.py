@@ -53,8 +53,9 @@ class Answer:
             tally = tallies[run.index]
             async with aclosing(parts(self.service, run, tally, self.meters)) as pieces:
                 async for part in pieces:
-                    events = form.part(run, part, tally)
-                    if not began:
+                    taken = bool(part.tokens or part.finish)
+                    events = form.part(run, part, tally) if taken else form.accepted()
+                    if taken and not began:
                         began, events = True, form.begin(tallies) + events
                     if events:
                         await exchange.event(events)

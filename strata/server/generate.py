@@ -115,7 +115,8 @@ class _Splitting:
 
 
 async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> AsyncGenerator[Part]:
-    """Parts of the answer, the last with `finish`. Closing it cancels the run.
+    """Parts of the answer: a first without tokens when the engine has taken the request, the last
+    with `finish`. Closing it cancels the run.
 
     Raises RequestError when the engine refuses or fails the run.
     """
@@ -125,6 +126,7 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
     part = Part("", [], [])
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
+        yield part  # nothing yet: the engine has taken the request
         async for event in events:
             if not isinstance(event, TokenEvent):
                 finish = _ended(event, tally)
