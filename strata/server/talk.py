@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from strata.server.errors import Refusal
-from strata.server.job import Job, make_job
+from strata.server.job import Job, Output, make_job
 from strata.server.schema import Common
 from strata.server.service import Service
 from strata.server.standin import Segmenter
@@ -82,6 +82,7 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
     """
     prompt = render(service, chat)
     tools = {} if chat.tool_choice == "none" else _parameters(chat.tools)
+    segmenter = partial(Segmenter, None, tools, thinking=False, calls=bool(tools))
     return make_job(
         service,
         chat.body,
@@ -91,8 +92,7 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
         field="messages",
         max_tokens=chat.max_tokens,
         logprobs=chat.logprobs,
-        segmenter=partial(Segmenter, None, tools, thinking=False, calls=bool(tools)),
-        one_call=not chat.parallel,
+        output=Output(segmenter, one_call=not chat.parallel),
     )
 
 
