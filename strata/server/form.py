@@ -21,8 +21,8 @@ class Form(Voice, ABC):
     """One job as its API tells it.
 
     A stream is: `begin`, right before its first part and no sooner; a `part` for each part of
-    each run; `end`. Before and between them there may be a `ping` or `progress`, and after an error there is
-    nothing but `error_event`. `tallies` are those of the job's runs; they grow as the answer does.
+    each run; `end`. Before and between them there may be a `ping`, before them `progress`, and
+    after an error there is nothing but `error_event`. `tallies` are those of the job's runs; they grow as the answer does.
     Each returns bytes as they go out: whole events, or none.
     """
 

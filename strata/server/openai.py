@@ -81,17 +81,13 @@ class CompletionsForm(Form):
         self._waiting[run.index] = ([], [])
         logprobs: dict[str, Any] | None = self.told(run, part, tally, first)
         tokens, usage = part.tokens, self._usage(run, tally)
-        timed = usage + self._timings([tally]) if self.job.timings else usage
+        timed = usage + (self._timings([tally]) if self.job.timings else b"")
         events = b""
         for member in news:
             events += start + member + self._tail(logprobs, tokens, None, timed)
             logprobs, tokens = None, []
         if part.finish is not None:
-            last = (
-                usage
-                if self._usage_last and not self.job.timings
-                else usage + self._timings([tally])
-            )
+            last = timed if self._usage_last else usage + self._timings([tally])
             events += start + self.nothing(first and not news)
             events += self._tail(logprobs, tokens, part.finish, last)
         return events

@@ -31,6 +31,18 @@ class Format:
     field: str = "response_format"
 
 
+# Whether to think and for how many tokens: the figures are those of Gemini's OpenAI endpoint.
+EFFORTS: Mapping[str, tuple[bool, int | None]] = {
+    "none": (False, None),
+    "minimal": (False, None),
+    "low": (True, 1024),
+    "medium": (True, 8192),
+    "high": (True, 24576),
+    "xhigh": (True, None),
+    "max": (True, None),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat to answer, in OpenAI's shapes.
@@ -105,3 +117,25 @@ def _parameters(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
     """The tools that are functions; others are for other servers."""
     return [tool for tool in tools or () if "function" in tool]
+
+
+def format_of(body: Common) -> Format | None:
+    """What a body wants the answer to be. Raises a 400 where it wants several things."""
+    wanted, schema = body.response_format, None
+    if wanted is not None and wanted.json_schema is not None:
+        schema = wanted.json_schema.content
+    formats: list[Format] = []
+    if wanted is not None and wanted.type == "json_schema" and schema is not None:
+        formats.append(Format("json_schema", schema, "response_format.json_schema.schema"))
+    elif wanted is not None and wanted.type != "text":
+        formats.append(Format("json_object"))
+    if body.json_schema is not None:
+        formats.append(Format("json_schema", body.json_schema, "json_schema"))
+    if body.regex is not None:
+        formats.append(Format("regex", body.regex, "regex"))
+    if body.grammar is not None:
+        formats.append(Format("grammar", body.grammar, "grammar"))
+    if len(formats) > 1:
+        one, other = (each.field.split(".")[0] for each in formats[:2])
+        raise Refusal(f"{one} and {other} cannot both be met; give one", field=other)
+    return formats[0] if formats else None
