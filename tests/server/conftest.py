@@ -28,8 +28,10 @@ from strata.types import (
     FailedEvent,
     Finish,
     Logprob,
+    ProgressEvent,
     Request,
     RequestError,
+    RowState,
     Sampling,
     TokenEvent,
     Usage,
@@ -48,6 +50,7 @@ class ByteTokenizer:
     end_ids = frozenset({EOS, 258})
     special_ids = frozenset({BOS, EOS, 258})
     names: ClassVar = {BOS: "<s>", EOS: "</s>", 258: "<end>"}
+    named: ClassVar = {"bos_token": "<s>", "eos_token": "</s>"}
 
     def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
         head = [BOS] if start else []
@@ -76,10 +79,13 @@ class Rendered:
     tokens: tuple[int, ...]
     anchors: tuple[int, ...]
     stable_len: int
+    text: str
 
 
 class PlainTemplate:
     """`role: content` lines."""
+
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -100,10 +106,10 @@ class PlainTemplate:
         header = add_generation_prompt and not continue_final_message
         stable = ByteTokenizer().encode(text)
         tokens = stable + list(b"assistant: " if header else b"")
-        return Rendered(tuple(tokens), (1,), len(stable))
+        return Rendered(tuple(tokens), (1,), len(stable), text)
 
 
-Step = int | float | Exception | FailedEvent | Finish
+Step = int | float | Exception | FailedEvent | Finish | ProgressEvent
 Script = Callable[[Request], Iterable[Step]]
 
 
@@ -145,6 +151,8 @@ class ScriptedEvents:
         if isinstance(step, Exception):
             self.over = True
             raise step
+        if isinstance(step, ProgressEvent):
+            return step
         if isinstance(step, FailedEvent):
             self.over = True
             return step
@@ -164,19 +172,18 @@ class ScriptedEvents:
             logprob = Logprob(token, -0.25, top)
         if sampling.prompt_logprobs is not None and index == 0:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores)
+        usage = self.usage() if self.request.timed else None
+        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores, usage)
 
     def done(self, finish: Finish) -> DoneEvent:
-        prompt, use = len(self.request.tokens), self.engine.use
-        usage = Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
         scores = None
         if self.request.sampling.prompt_logprobs is not None and not self.index:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return DoneEvent(self.request.id, finish, usage, scores)
+        return DoneEvent(self.request.id, finish, self.usage(), scores)
 
-    async def stop(self) -> DoneEvent:
-        self.over = True
-        return self.done(Finish.STOP)
+    def usage(self) -> Usage:
+        prompt, use = len(self.request.tokens), self.engine.use
+        return Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
 
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
         if not self.over:
@@ -202,6 +209,7 @@ class ScriptedEngine:
     past: tuple[Record, ...] = ()
     now: Snapshot | None = None
     use: ExpertUse | None = None
+    running: tuple[RowState, ...] = ()
     freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
@@ -212,6 +220,9 @@ class ScriptedEngine:
 
     def snapshot(self) -> Snapshot:
         return self.now or Snapshot(ready=self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+
+    def rows(self) -> tuple[RowState, ...]:
+        return self.running
 
     async def clear_cache(self) -> Freed:
         return self.freed
