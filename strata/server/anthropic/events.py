@@ -71,7 +71,8 @@ class MessageForm(AnthropicVoice, Form):
     def whole(self, wholes: Sequence[Part], tallies: Sequence[Tally]) -> bytes:
         """The message."""
         (whole,), (tally,) = wholes, tallies
-        content = [_block(block) for block in blocks(whole.deltas) if block.text or block.name]
+        told = (delta for delta in whole.deltas if delta.text or delta.kind is Kind.END)
+        content = [_block(block) for block in blocks(told)]
         return orjson.dumps(self._message(content, self._stopped(whole, tally), tally))
 
     def _delta(self, delta: Delta) -> bytes:

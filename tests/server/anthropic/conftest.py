@@ -61,7 +61,7 @@ def events_of(body: bytes) -> list[tuple[str, dict[str, Any]]]:
     return out
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def events() -> Callable[[bytes], list[tuple[str, dict[str, Any]]]]:
     return events_of
 
