@@ -28,6 +28,7 @@ class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
     `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says.
+    `pieces` are what a whole answer was put together from.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Part:
     logprobs: list[Logprob]
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
+    pieces: list[Part] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
     part = Part("", [], [])
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
-        yield part  # nothing yet: the engine has taken the request
+        yield Part("", [], [])  # the engine has taken the request
         async for event in events:
             if not isinstance(event, TokenEvent):
                 finish = _ended(event, tally)
