@@ -28,7 +28,8 @@ class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
     `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says;
-    so is `stop`, the stop string that ended the text.
+    so is `stop`, the stop string that ended the text. `pieces` are what a whole answer was put
+    together from.
     """
 
     text: str
@@ -37,6 +38,7 @@ class Part:
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
     stop: str | None = None
+    pieces: list[Part] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ async def parts(
     part = Part("", [], [])
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
-        yield part  # nothing yet: the engine has taken the request
+        yield Part("", [], [])  # the engine has taken the request
         async for event in events:
             if isinstance(event, ProgressEvent):
                 yield event

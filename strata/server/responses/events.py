@@ -144,9 +144,8 @@ class ResponsesForm(Form):
 
     def whole(self, wholes: Sequence[Part], tallies: Sequence[Tally]) -> bytes:
         """The response."""
-        (whole,), (tally,) = wholes, tallies
-        whole.logprobs = whole.logprobs[tally.reasoning :]
-        self.part(self.job.runs[0], whole, tally)
+        for piece in wholes[0].pieces:
+            self.part(self.job.runs[0], piece, tallies[0])
         return orjson.dumps(self._done(tallies))
 
     def error_event(self, error: RequestError) -> bytes:
