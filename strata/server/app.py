@@ -23,7 +23,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import experts, facts, metrics
+from strata.server import experts, facts, llama, metrics
 from strata.server.answer import Answer
 from strata.server.body import parse
 from strata.server.chat import ChatForm, chat_request
@@ -55,7 +55,9 @@ T = TypeVar("T")
 # below it costs less than the event loop would notice.
 THREAD_BYTES = 8 * 1024
 # Documented without /v1; everything else with it.
-PLAIN_PATHS = frozenset({"/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize"})
+PLAIN_PATHS = frozenset(
+    ["/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize", "/props", "/slots"]
+)
 
 
 def page(read: Callable[[Exchange], bytes]) -> Action:
@@ -252,6 +254,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
         ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
+        ("/v1/slots", {"GET": page(lambda _: llama.slots(lobby.service()))}, False),
+        ("/v1/props", {"GET": page(lambda _: llama.props(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
         (
             "/v1/cache",

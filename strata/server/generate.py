@@ -18,7 +18,7 @@ from strata.server.metrics import Meters
 from strata.server.service import Service
 from strata.text.delta import Delta, Kind
 from strata.text.stream import TextStream
-from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent, Usage
+from strata.types import DoneEvent, FailedEvent, Finish, Logprob, ProgressEvent, TokenEvent, Usage
 
 TOOL_CALLS = "tool_calls"
 
@@ -52,7 +52,7 @@ class Tally:
     completion: int = 0
     reasoning: int = 0  # of the completion: tokens of parts that begin with reasoning
     prompt_logprobs: tuple[Logprob | None, ...] = ()
-    usage: Usage | None = None  # the engine's own account, once the run has ended
+    usage: Usage | None = None  # the engine's own account: of a timed run, or one that ended
 
     def count(self, event: TokenEvent, meters: Meters) -> None:
         """One more token, now."""
@@ -65,6 +65,7 @@ class Tally:
             meters.inter_token.observe(now - self.seen)
         self.seen = now
         self.completion += 1
+        self.usage = event.usage
 
     def take(self, part: Part) -> Part:
         """A part that is about to be told."""
@@ -77,8 +78,8 @@ class _Splitting:
     """One run's text as deltas, and what became of its calls. Without a segmenter: none."""
 
     def __init__(self, run: Run) -> None:
-        self._segmenter = run.segmenter() if run.segmenter else None
-        self._one_call = run.one_call
+        self._segmenter = run.output.segmenter() if run.output.segmenter else None
+        self._one_call = run.output.one_call
         self._open: set[int | None] = set()
         self._ended = False
 
@@ -114,9 +115,13 @@ class _Splitting:
         return TOOL_CALLS if reason == Finish.STOP and whole else reason
 
 
-async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> AsyncGenerator[Part]:
+async def parts(
+    service: Service, run: Run, tally: Tally, meters: Meters
+) -> AsyncGenerator[Part | ProgressEvent]:
     """Parts of the answer: a first without tokens when the engine has taken the request, the last
     with `finish`. Closing it cancels the run.
+
+    Before the first one there is the prompt's progress, where the request wants it.
 
     Raises RequestError when the engine refuses or fails the run.
     """
@@ -128,6 +133,9 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
     async with aclosing(service.engine.submit(request)) as events:
         yield Part("", [], [])  # the engine has taken the request
         async for event in events:
+            if isinstance(event, ProgressEvent):
+                yield event
+                continue
             if not isinstance(event, TokenEvent):
                 finish = _ended(event, tally)
                 break
@@ -142,8 +150,6 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
             part.deltas = split.feed(piece.text, last=piece.stopped)
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
-                if run.stats and isinstance(last := await events.stop(), DoneEvent):
-                    tally.usage = last.usage
                 events.close(Finish.STOP)
                 part.finish = split.finish(Finish.STOP.value)
                 yield tally.take(part)

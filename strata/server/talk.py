@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from strata.server.errors import Refusal
-from strata.server.job import Job, make_job
+from strata.server.job import Job, Output, make_job
 from strata.server.schema import Common
 from strata.server.service import Service
 from strata.server.standin import Segmenter
@@ -29,6 +29,18 @@ class Format:
     kind: Literal["json_object", "json_schema", "regex", "grammar"]
     value: Any = None
     field: str = "response_format"
+
+
+# Whether to think and for how many tokens: the figures are those of Gemini's OpenAI endpoint.
+EFFORTS: Mapping[str, tuple[bool, int | None]] = {
+    "none": (False, None),
+    "minimal": (False, None),
+    "low": (True, 1024),
+    "medium": (True, 8192),
+    "high": (True, 24576),
+    "xhigh": (True, None),
+    "max": (True, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,7 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
     """
     prompt = render(service, chat)
     tools = {} if chat.tool_choice == "none" else _parameters(chat.tools)
+    segmenter = partial(Segmenter, None, tools, thinking=False, calls=bool(tools))
     return make_job(
         service,
         chat.body,
@@ -91,8 +104,7 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
         field="messages",
         max_tokens=chat.max_tokens,
         logprobs=chat.logprobs,
-        segmenter=partial(Segmenter, None, tools, thinking=False, calls=bool(tools)),
-        one_call=not chat.parallel,
+        output=Output(segmenter, one_call=not chat.parallel),
     )
 
 
@@ -105,3 +117,25 @@ def _parameters(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
     """The tools that are functions; others are for other servers."""
     return [tool for tool in tools or () if "function" in tool]
+
+
+def format_of(body: Common) -> Format | None:
+    """What a body wants the answer to be. Raises a 400 where it wants several things."""
+    wanted, schema = body.response_format, None
+    if wanted is not None and wanted.json_schema is not None:
+        schema = wanted.json_schema.content
+    formats: list[Format] = []
+    if wanted is not None and wanted.type == "json_schema" and schema is not None:
+        formats.append(Format("json_schema", schema, "response_format.json_schema.schema"))
+    elif wanted is not None and wanted.type != "text":
+        formats.append(Format("json_object"))
+    if body.json_schema is not None:
+        formats.append(Format("json_schema", body.json_schema, "json_schema"))
+    if body.regex is not None:
+        formats.append(Format("regex", body.regex, "regex"))
+    if body.grammar is not None:
+        formats.append(Format("grammar", body.grammar, "grammar"))
+    if len(formats) > 1:
+        one, other = (each.field.split(".")[0] for each in formats[:2])
+        raise Refusal(f"{one} and {other} cannot both be met; give one", field=other)
+    return formats[0] if formats else None

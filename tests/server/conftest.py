@@ -76,6 +76,7 @@ class Rendered:
     tokens: tuple[int, ...]
     anchors: tuple[int, ...]
     stable_len: int
+    text: str
 
 
 class PlainTemplate:
@@ -100,7 +101,7 @@ class PlainTemplate:
         header = add_generation_prompt and not continue_final_message
         stable = ByteTokenizer().encode(text)
         tokens = stable + list(b"assistant: " if header else b"")
-        return Rendered(tuple(tokens), (1,), len(stable))
+        return Rendered(tuple(tokens), (1,), len(stable), text)
 
 
 Step = int | float | Exception | FailedEvent | Finish
@@ -164,19 +165,18 @@ class ScriptedEvents:
             logprob = Logprob(token, -0.25, top)
         if sampling.prompt_logprobs is not None and index == 0:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores)
+        usage = self.usage() if self.request.timed else None
+        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores, usage)
 
     def done(self, finish: Finish) -> DoneEvent:
-        prompt, use = len(self.request.tokens), self.engine.use
-        usage = Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
         scores = None
         if self.request.sampling.prompt_logprobs is not None and not self.index:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return DoneEvent(self.request.id, finish, usage, scores)
+        return DoneEvent(self.request.id, finish, self.usage(), scores)
 
-    async def stop(self) -> DoneEvent:
-        self.over = True
-        return self.done(Finish.STOP)
+    def usage(self) -> Usage:
+        prompt, use = len(self.request.tokens), self.engine.use
+        return Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
 
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
         if not self.over:
