@@ -23,8 +23,8 @@ class Form(Voice, ABC):
     A stream is: `accepted`, as soon as the engine has taken a run; `begin`, right before its
     first part and no sooner; a `part` for each part of each run; `end`. Before and between them
     there may be a `ping`, before them `progress`, and after an error there is nothing but
-    `error_event`. `tallies` are those of the job's runs; they grow as the answer does.
-    Each returns bytes as they go out: whole events, or none.
+    `error_event`. `tallies` are those of the job's runs; they grow as the answer does. Each
+    returns bytes as they go out: whole events, or none.
     """
 
     def __init__(self, job: Job) -> None:

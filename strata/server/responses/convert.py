@@ -23,7 +23,7 @@ from strata.server.responses.schema import (
     ResponsesBody,
     Thought,
 )
-from strata.server.talk import ChatRequest, Format
+from strata.server.talk import EFFORTS, ChatRequest, Format, format_of
 
 _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 # What this server writes into encrypted_content: the reasoning, which the client may read anyway.
@@ -50,6 +50,9 @@ def chat_request(body: ResponsesBody, before: Sequence[Item], given: Sequence[It
     tools = [tool for tool, _, _ in functions(body.tools)]
     if allowed is not None:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]
+    effort = body.reasoning.effort if body.reasoning else None
+    thinking, budget = EFFORTS[effort] if effort else (None, None)
+    variables = ({"reasoning_effort": effort} if effort else {}) | (body.chat_template_kwargs or {})
     wanted = "message.output_text.logprobs" in (body.include or ())
     return ChatRequest(
         body,
@@ -58,7 +61,9 @@ def chat_request(body: ResponsesBody, before: Sequence[Item], given: Sequence[It
         tool_choice=choice,
         parallel=body.parallel_tool_calls is not False,
         format=_format(body),
-        variables=dict(body.chat_template_kwargs or {}),
+        variables=variables,
+        thinking=variables.get("enable_thinking", thinking),
+        budget=budget,
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if wanted or body.top_logprobs else None,
     )
@@ -213,11 +218,13 @@ def _bad_choice() -> Refusal:
 
 def _format(body: ResponsesBody) -> Format | None:
     """The structure that the text must have."""
-    wanted = body.text.format if body.text else None
+    wanted, other = body.text.format if body.text else None, format_of(body)
     if wanted is None or wanted.type == "text":
-        return None
+        return other
+    if other is not None:
+        raise Refusal("text.format and another format cannot both be met", field="text.format")
     if wanted.type == "json_object":
         return Format("json_object", field="text.format")
-    if wanted.json_schema is None:
+    if wanted.content is None:
         raise Refusal("text.format.schema: is required", field="text.format.schema")
-    return Format("json_schema", wanted.json_schema, "text.format.schema")
+    return Format("json_schema", wanted.content, "text.format.schema")

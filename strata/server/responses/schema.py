@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from strata.server.body import Body, Whole
-from strata.server.schema import Common, Tools
+from strata.server.schema import Common, Effort, JsonSchema, Tools
 
 
 class Part(Body):
@@ -112,14 +112,10 @@ Item = Annotated[
 ]
 
 
-class TextFormat(Body):
+class TextFormat(JsonSchema):
     """What the text must be; `schema` with json_schema."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    description: str | None = None
-    json_schema: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = None
 
 
 class TextConfig(Body):
@@ -134,7 +130,7 @@ class Reasoning(Body):
     whole of it), else as the item's content.
     """
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: str | None = None
     generate_summary: str | None = None
 

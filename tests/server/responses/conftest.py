@@ -60,7 +60,8 @@ def marks(monkeypatch):
 
     def job(*args, **named):
         made = plain(*args, **named)
-        return replace(made, runs=tuple(replace(run, segmenter=Marks) for run in made.runs))
+        split = replace(made.runs[0].output, segmenter=Marks)
+        return replace(made, runs=(replace(made.runs[0], output=split),))
 
     monkeypatch.setattr(routes, "chat_job", job)
 
