@@ -107,7 +107,8 @@ def _system(system: str | Sequence[TextBlock] | None) -> Iterator[Message]:
     texts = [system] if isinstance(system, str) else _texts(system or ())
     kept = [left for text in texts if (left := _BILLING.sub("", text))]
     if kept:
-        yield {"role": "system", "content": [{"type": "text", "text": text} for text in kept]}
+        content = kept[0] if isinstance(system, str) else [_part(text) for text in kept]
+        yield {"role": "system", "content": content}
 
 
 def _messages(message: AnyMessage) -> Iterator[Message]:
@@ -163,7 +164,11 @@ def _texts(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _parts(blocks: Iterable[Block]) -> list[dict[str, str]]:
-    return [{"type": "text", "text": text} for text in _texts(blocks)]
+    return [_part(text) for text in _texts(blocks)]
+
+
+def _part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def _anchored(message: Message, blocks: Iterable[Block]) -> Message:

@@ -14,9 +14,12 @@ from strata.server.talk import render
 
 
 def count_tokens(service: Service, body: CountBody) -> bytes:
-    """POST /v1/messages/count_tokens: what the usage of the same body adds up to."""
-    prompt = render(service, chat_request(service, body))
-    return orjson.dumps({"input_tokens": len(prompt.tokens)})
+    """POST /v1/messages/count_tokens: what the usage of the same body adds up to, or would
+    if it fitted. Raises RequestError.
+    """
+    chat = chat_request(service, body)
+    service.named(chat.body.model)
+    return orjson.dumps({"input_tokens": len(render(service, chat).tokens)})
 
 
 def model_list(service: Service) -> bytes:

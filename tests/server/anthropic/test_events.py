@@ -31,7 +31,9 @@ def test_stream_bytes(send, engine, speak):
     assert answer.headers["request-id"].startswith("req_")
     job = re.search(rb'"id":"(msg_[0-9a-f]{24})"', answer.body).group(1)
     # <s>, then "user: hi\n", which the next turn repeats, then "assistant: ".
-    usage = b'"usage":{"input_tokens":11,"cache_creation_input_tokens":5,"cache_read_input_tokens":5'
+    usage = (
+        b'"usage":{"input_tokens":11,"cache_creation_input_tokens":5,"cache_read_input_tokens":5'
+    )
     assert answer.body == b"".join(
         [
             b'event: message_start\ndata: {"type":"message_start","message":{"id":"%s",' % job,
@@ -67,7 +69,9 @@ def test_calls_in_a_stream(send, engine, speak, events):
     first, second = (s["content_block"] for s in starts[2:4])
     assert (first["name"], first["input"], second["name"]) == ("find", {}, "stop")
     assert re.fullmatch("toolu_[0-9a-f]{24}", first["id"]) and first["id"] != second["id"]
-    pieces = [d["delta"].get("partial_json") for name, d in found if d.get("index") == 2 and "delta" in d]
+    pieces = [
+        d["delta"].get("partial_json") for name, d in found if d.get("index") == 2 and "delta" in d
+    ]
     assert "".join(pieces) == '{"q":"\\u00e9"}'
     assert not [d for _, d in found if d.get("index") == 3 and "delta" in d]
     stops = [data["index"] for name, data in found if name == "content_block_stop"]
@@ -207,9 +211,7 @@ def test_a_failure_before_the_first_token_has_its_status(send, engine):
     assert (answer.status, answer.error["type"]) == (500, "api_error")
 
 
-RUN = SimpleNamespace(
-    index=0, stats=False, request=SimpleNamespace(stable_len=0, cached=True)
-)
+RUN = SimpleNamespace(index=0, stats=False, request=SimpleNamespace(stable_len=0, cached=True))
 
 
 def form() -> MessageForm:
@@ -225,7 +227,9 @@ def answers(draw: st.DrawFn) -> list[Delta]:
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from([Kind.CONTENT, Kind.REASONING, Kind.CALL]))
         if kind is not Kind.CALL:
-            deltas += [Delta(kind, text) for text in draw(st.lists(st.text(max_size=3), max_size=3))]
+            deltas += [
+                Delta(kind, text) for text in draw(st.lists(st.text(max_size=3), max_size=3))
+            ]
             continue
         deltas.append(Delta(kind, draw(st.sampled_from(["find", "stop"])), calls))
         whole = draw(st.sampled_from(["", "{}", '{"a":"é\\""}', '{"a":[1,{"b":null}]}']))
