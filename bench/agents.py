@@ -127,7 +127,7 @@ def try_agent(name: str, binaries: Path, words: Path) -> list[str]:
     """Drives one agent; prints its requests. What is wrong with it."""
     agent, problems = AGENTS[name], list[str]()
 
-    def script(asked: str) -> Say:
+    def script(asked: str, _: str) -> Say:
         if "<tool_response>" in asked:
             found = re.search(r"probe-\d+", asked)
             return Say(f"The shell says {found[0] if found else 'nothing'}.", "The result is here.")

@@ -15,8 +15,10 @@ LIMA: dict[str, Any] = {"city": "Lima", "days": 10, "note": ""}
 COUNT = 3000  # words, which nobody waits for
 
 
-def script(turn: str) -> Say:
+def script(turn: str, prompt: str) -> Say:
     """By what the last turn says."""
+    if '"name": "json"' in prompt:  # how some ask for structured output: by a tool of that name
+        return Say("", "An object, then.", (("json", PERSON),))
     if "<tool_response>" in turn:
         return Say(DONE if "21 degrees" in turn else "Nothing came back.", "So that is it.")
     if "two cities" in turn:

@@ -65,7 +65,7 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
     return made + "</function>\n</tool_call>"
 
 
-Script = Callable[[str], Say]  # from what is asked, as it is written in the prompt
+Script = Callable[[str, str], Say]  # from what is asked, and from the whole prompt
 
 
 class Answering(ScriptedModel):
@@ -140,7 +140,7 @@ def serving(
     def note(request: Request, outlet: Any) -> None:
         prompt = plant.service.tokenizer.decode(request.tokens)
         made.prompts.append(prompt)
-        answer = script(asked(prompt)).text(prompt.endswith("<think>\n"))
+        answer = script(asked(prompt), prompt).text(prompt.endswith("<think>\n"))
         model.expect(request.tokens, known.encode(answer, special=True, start=False))
         submit(request, outlet)
 
