@@ -2,7 +2,8 @@
 
 `bfcl-eval` ships them as data inside its wheel, which pip fetches once into build/; nothing of it
 is installed or imported. Names of functions lose their dots and types become JSON Schema's, as the
-suite's own adapters do it.
+suite's own adapters do it; objects with properties admit no others, as OpenAI's strict mode has it
+(else a small model makes up one after another, and no answer ends).
 """
 
 from __future__ import annotations
@@ -110,4 +111,6 @@ def schema(of: Any, names: bool = False) -> Any:
             made[key] = value
         else:
             made[key] = schema(value, key == "properties" and not names)
+    if not names and made.get("properties") and made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
     return made

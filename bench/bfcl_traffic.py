@@ -35,7 +35,7 @@ from bfcl import Case, Suite
 from soak import start
 
 HEADER = 8
-FORCED, FREE = 192, 48  # most tokens of an answer
+FORCED, FREE = 128, 24  # most tokens of an answer
 
 
 @dataclass
@@ -65,6 +65,7 @@ class Talk:
         body = {"messages": self.messages, "tools": self.case.tools}
         rendered = await self.client.post("/tokenize", json=body)
         asked = {"tool_choice": choice, "max_tokens": limit, "return_token_ids": True}
+        asked["parallel_tool_calls"] = "parallel" in self.case.id
         answer = await self.client.post("/v1/chat/completions", json=body | asked)
         self.outcome.counts[f"status {answer.status_code}"] += 1
         if answer.status_code != 200 or rendered.status_code != 200:

@@ -20,7 +20,7 @@ import jsonschema
 from bfcl import MORE, SINGLE, Suite
 from soak import start
 
-LIMIT = 256  # tokens of an answer
+LIMIT = 192  # tokens of an answer
 
 
 def functions(count: int) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def bodies(function: dict[str, Any]) -> dict[str, dict[str, Any]]:
     tool = {"type": "function", "function": function}
     return {
         "format": base | {"response_format": {"type": "json_schema", "json_schema": form}},
-        "call": base | {"tools": [tool], "tool_choice": "required"},
+        "call": base | {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False},
     }
 
 
