@@ -15,7 +15,7 @@ THINK, SAY, CALL, WITH, END = "\x01\x02\x03\x04\x05"
 
 
 class Marked:
-    """A segmenter of text in which THINK and SAY begin a kind, and CALL name WITH json END is one."""
+    """THINK and SAY begin a kind of text; CALL name WITH json END is a call."""
 
     def __init__(self, dialect: Any, tools: Any, *, thinking: bool, calls: bool = True) -> None:
         self.kind = Kind.REASONING if thinking else Kind.CONTENT

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from strata.server.anthropic import MessagesBody, chat_request
+from strata.server.anthropic.schema import UserMessage
 from strata.server.body import parse
 from strata.server.talk import Format
 from strata.types import RequestError
@@ -195,6 +197,14 @@ def test_sampling(ask):
 )
 def test_model(ask, asked, named):
     assert ask(model=asked).body.model == named
+
+
+def test_a_claude_that_is_served_keeps_its_name(service):
+    facts = replace(service.model, aliases=("claude-toy",))
+    body = MessagesBody(
+        model="claude-toy", max_tokens=1, messages=[UserMessage(role="user", content="")]
+    )
+    assert chat_request(replace(service, model=facts), body).body.model == "claude-toy"
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def test_stream_bytes(send, engine, speak):
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":1,',
             b'"delta":{"type":"text_delta","text":"i"}}\n\n',
             b'event: content_block_stop\ndata: {"type":"content_block_stop","index":1}\n\n',
-            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn",',
-            b'"stop_sequence":null},%s,"output_tokens":6}}\n\n' % usage,
+            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":',
+            b'"end_turn","stop_sequence":null},%s,"output_tokens":6}}\n\n' % usage,
             b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
         ]
     )
@@ -77,6 +77,15 @@ def test_calls_in_a_stream(send, engine, speak, events):
     stops = [data["index"] for name, data in found if name == "content_block_stop"]
     assert stops == [0, 1, 2, 3, 4]
     assert found[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+def test_a_call_ends_with_its_last_token(events):
+    """Whoever runs tools need not wait for what follows."""
+    made, tally = form(), Tally(10, 0.0)
+    told = [Delta(Kind.CALL, "find", 0), Delta(Kind.ARGUMENTS, "{}", 0), Delta(Kind.END, "", 0)]
+    found = events(made.part(RUN, Part("", [], [], None, told), tally))
+    assert found[-1] == ("content_block_stop", {"type": "content_block_stop", "index": 0})
+    assert made.part(RUN, Part("", [], [], "tool_calls"), tally) == b""
 
 
 def test_whole_message(send, engine, speak):
