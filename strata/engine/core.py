@@ -230,7 +230,7 @@ class Core:
                 scores = tuple(sequence.prompt_logprobs)
         sequence.times.last = now
         self.counters.decode_tokens += 1
-        usage = sequence.usage(now) if request.timed else None
+        usage = sequence.usage(now) if sequence.request.timed else None
         cached = sequence.cached_tokens or 0
         event = TokenEvent(sequence.id, choice.token, index, cached, choice.logprob, scores, usage)
         told.append((sequence.outlet, event))
