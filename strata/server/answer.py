@@ -19,6 +19,7 @@ from strata.server.generate import Part, Tally, counts, parts
 from strata.server.job import Job, Run
 from strata.server.metrics import Meters
 from strata.server.service import Service
+from strata.types import ProgressEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class Answer:
             tally = tallies[run.index]
             async with aclosing(parts(self.service, run, tally, self.meters)) as pieces:
                 async for part in pieces:
+                    if isinstance(part, ProgressEvent):
+                        await exchange.event(form.progress(part))
+                        continue
                     events = form.part(run, part, tally)
                     if not began:
                         began, events = True, form.begin(tallies) + events
@@ -74,6 +78,7 @@ class Answer:
             texts: list[str] = []
             async with aclosing(parts(self.service, run, tally, self.meters)) as pieces:
                 async for part in pieces:
+                    assert isinstance(part, Part)  # progress is told in streams alone
                     texts.append(part.text)
                     whole.tokens += part.tokens
                     whole.logprobs += part.logprobs

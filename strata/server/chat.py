@@ -13,34 +13,46 @@ from strata.server.generate import Part, Tally
 from strata.server.job import Run
 from strata.server.logprobs import chat_logprobs
 from strata.server.openai import CompletionsForm
-from strata.server.schema import ChatBody
-from strata.server.talk import ChatRequest, functions
+from strata.server.schema import ChatBody, NamedChoice
+from strata.server.talk import EFFORTS, ChatRequest, format_of, functions
 from strata.text.delta import Delta, Kind
 
 
 def chat_request(body: ChatBody) -> ChatRequest:
     """What a chat body asks for."""
-    # What would change the answer, and is not there, is refused rather than ignored.
-    if body.response_format is not None and body.response_format.type != "text":
-        raise Refusal(
-            "response_format: only {'type': 'text'} is supported", field="response_format"
-        )
-    if body.tool_choice not in (None, "auto", "none"):
-        raise Refusal("tool_choice: only 'auto' and 'none' are supported", field="tool_choice")
     if body.top_logprobs is not None and not body.logprobs:
         raise Refusal("top_logprobs: needs logprobs to be true", field="top_logprobs")
-    limit = body.max_completion_tokens
+    limit, choice = body.max_completion_tokens, body.tool_choice
+    thinking, budget = _thinking(body)
+    effort = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
     return ChatRequest(
         body,
         [message.model_dump(exclude_none=True) for message in body.messages],
         tools=functions(body.tools),
-        tool_choice=body.tool_choice or "auto",
-        variables=dict(body.chat_template_kwargs or {}),
+        tool_choice=choice.function.name if isinstance(choice, NamedChoice) else choice or "auto",
+        parallel=body.parallel_tool_calls is not False,
+        format=format_of(body),
+        variables=effort | (body.chat_template_kwargs or {}),
+        thinking=thinking,
+        budget=budget,
         max_tokens=body.max_tokens if limit is None else limit,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         header=body.add_generation_prompt is not False,
         continued=bool(body.continue_final_message),
     )
+
+
+def _thinking(body: ChatBody) -> tuple[bool | None, int | None]:
+    """Whether to think, and for how many tokens. A budget given in tokens counts before effort."""
+    thinking, budget = EFFORTS[body.reasoning_effort] if body.reasoning_effort else (None, None)
+    wanted = (body.chat_template_kwargs or {}).get("enable_thinking")
+    if isinstance(wanted, bool):
+        thinking = wanted
+    budgets = (body.thinking_budget, body.thinking_budget_tokens, body.thinking_token_budget)
+    given = next((each for each in budgets if each is not None), None)
+    if given is not None:
+        budget = given if given >= 0 else None
+    return thinking, budget
 
 
 def call_id() -> str:

@@ -14,15 +14,16 @@ from strata.server.errors import Voice
 from strata.server.generate import Part, Tally
 from strata.server.job import Job, Run
 from strata.text.delta import Delta, Kind
+from strata.types import ProgressEvent
 
 
 class Form(Voice, ABC):
     """One job as its API tells it.
 
     A stream is: `begin`, right before its first part and no sooner; a `part` for each part of
-    each run; `end`. Before and between them there may be a `ping`, and after an error there is
-    nothing but `error_event`. `tallies` are those of the job's runs; they grow as the answer does.
-    Each returns bytes as they go out: whole events, or none.
+    each run; `end`. Before and between them there may be a `ping`, before them `progress`, and
+    after an error there is nothing but `error_event`. `tallies` are those of the job's runs; they
+    grow as the answer does. Each returns bytes as they go out: whole events, or none.
     """
 
     def __init__(self, job: Job) -> None:
@@ -30,6 +31,10 @@ class Form(Voice, ABC):
 
     def begin(self, tallies: Sequence[Tally]) -> bytes:
         """What stands before the first part. The prompt is read: its counts are known."""
+        return b""
+
+    def progress(self, event: ProgressEvent) -> bytes:
+        """How far a prompt is read, before `begin`."""
         return b""
 
     @abstractmethod

@@ -17,8 +17,8 @@ from strata.server.job import Run
 from strata.server.metrics import Meters
 from strata.server.service import Service
 from strata.text.delta import Delta, Kind
-from strata.text.stream import TextStream
-from strata.types import DoneEvent, FailedEvent, Finish, Logprob, TokenEvent, Usage
+from strata.text.stream import Piece, TextStream
+from strata.types import DoneEvent, FailedEvent, Finish, Logprob, ProgressEvent, TokenEvent, Usage
 
 TOOL_CALLS = "tool_calls"
 
@@ -52,7 +52,7 @@ class Tally:
     completion: int = 0
     reasoning: int = 0  # of the completion: tokens of parts that begin with reasoning
     prompt_logprobs: tuple[Logprob | None, ...] = ()
-    usage: Usage | None = None  # the engine's own account, once the run has ended
+    usage: Usage | None = None  # the engine's own account: of a timed run, or one that ended
 
     def count(self, event: TokenEvent, meters: Meters) -> None:
         """One more token, now."""
@@ -65,6 +65,7 @@ class Tally:
             meters.inter_token.observe(now - self.seen)
         self.seen = now
         self.completion += 1
+        self.usage = event.usage
 
     def take(self, part: Part) -> Part:
         """A part that is about to be told."""
@@ -77,16 +78,16 @@ class _Splitting:
     """One run's text as deltas, and what became of its calls. Without a segmenter: none."""
 
     def __init__(self, run: Run) -> None:
-        self._segmenter = run.segmenter() if run.segmenter else None
-        self._one_call = run.one_call
+        self._segmenter = run.output.segmenter() if run.output.segmenter else None
+        self._one_call = run.output.one_call
         self._open: set[int | None] = set()
         self._ended = False
 
-    def feed(self, text: str, last: bool = False) -> list[Delta]:
+    def feed(self, piece: Piece, last: bool = False) -> list[Delta]:
         """The next text's deltas; `last`: and those held back."""
         if self._segmenter is None:
             return []
-        deltas = self._segmenter.feed(text) if text else []
+        deltas = self._segmenter.feed(piece.text, piece.marks) if piece.text else []
         if last:
             deltas += self._segmenter.finish()
         for i, delta in enumerate(deltas, 1):
@@ -114,18 +115,26 @@ class _Splitting:
         return TOOL_CALLS if reason == Finish.STOP and whole else reason
 
 
-async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> AsyncGenerator[Part]:
+async def parts(
+    service: Service, run: Run, tally: Tally, meters: Meters
+) -> AsyncGenerator[Part | ProgressEvent]:
     """Parts of the answer, the last with `finish`. Closing it cancels the run.
+
+    Before the first one there is the prompt's progress, where the request wants it.
 
     Raises RequestError when the engine refuses or fails the run.
     """
     request = run.request
-    text = TextStream(service.tokenizer, run.stop, request.sampling.min_tokens)
+    least, markers = request.sampling.min_tokens, run.output.markers
+    text = TextStream(service.tokenizer, run.stop, least, markers)
     split = _Splitting(run)
     part = Part("", [], [])
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
         async for event in events:
+            if isinstance(event, ProgressEvent):
+                yield event
+                continue
             if not isinstance(event, TokenEvent):
                 finish = _ended(event, tally)
                 break
@@ -137,11 +146,9 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
                 continue
             piece = text.feed(event.token)
             part.text += piece.text
-            part.deltas = split.feed(piece.text, last=piece.stopped)
+            part.deltas = split.feed(piece, last=piece.stopped)
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
-                if run.stats and isinstance(last := await events.stop(), DoneEvent):
-                    tally.usage = last.usage
                 events.close(Finish.STOP)
                 part.finish, part.stop = split.finish(Finish.STOP.value), piece.stop
                 yield tally.take(part)
@@ -151,8 +158,8 @@ async def parts(service: Service, run: Run, tally: Tally, meters: Meters) -> Asy
                 part = Part("", [], [])
     if not finish:
         raise Refusal("the engine ended the answer without a reason", status=500)
-    rest = text.finish().text
-    part.text += rest
+    rest = text.finish()
+    part.text += rest.text
     part.deltas = split.feed(rest, last=True)
     part.finish = split.finish(finish)
     yield tally.take(part)

@@ -14,19 +14,34 @@ from dataclasses import dataclass, replace
 from strata.server.errors import Refusal
 from strata.server.schema import Common, StreamOptions
 from strata.server.service import Service
-from strata.server.standin import Segmenter
+from strata.text.segment import Segmenter
 from strata.text.template import Prompt
-from strata.types import Request, Sampling
+from strata.types import Guide, Request, Sampling, Thinking
 
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """What an answer is held to, and what its text is split into.
+
+    `segmenter` makes what splits its text into deltas, told where the tokens `markers` are; None
+    where text is all there is. `one_call`: it ends with its first call's end. `guide` makes the
+    constraint of one answer, `thinking` is how it reasons before.
+    """
+
+    segmenter: Callable[[], Segmenter] | None = None
+    markers: frozenset[str] = frozenset()
+    one_call: bool = False
+    guide: Callable[[], Guide] | None = None
+    thinking: Thinking | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One choice: prompt number `prompt`, answered under `index`. `stop` are strings. `stats`:
-    what it cost is wanted beyond tokens. `segmenter` makes what splits its text into deltas;
-    None where text is all there is. `one_call`: the answer ends with its first call's end.
+    what it cost is wanted beyond tokens.
     """
 
     index: int
@@ -34,13 +49,12 @@ class Run:
     request: Request
     stop: tuple[str, ...]
     stats: bool = False
-    segmenter: Callable[[], Segmenter] | None = None
-    one_call: bool = False
+    output: Output = Output()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One HTTP request's runs and how they are told."""
+    """One HTTP request's runs and how they are told. `timings`: in every chunk."""
 
     id: str
     created: int
@@ -49,6 +63,7 @@ class Job:
     stream: bool
     options: StreamOptions
     token_ids: bool
+    timings: bool = False
 
 
 def make_job(
@@ -62,8 +77,7 @@ def make_job(
     max_tokens: int | None,  # None: all that fits
     logprobs: int | None,
     prompt_logprobs: int | None = None,
-    segmenter: Callable[[], Segmenter] | None = None,
-    one_call: bool = False,
+    output: Output = Output(),
 ) -> Job:
     """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError."""
     model, n = service.named(body.model), body.n or 1
@@ -71,8 +85,16 @@ def make_job(
     if count > most:
         raise Refusal(f"n x prompts is {count}; at most {most} are allowed", field="n")
     job_id = f"{kind}{secrets.token_hex(12)}"
-    common = _common(service, body, caller, logprobs, prompt_logprobs)
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    common = replace(
+        _common(service, body, caller, logprobs, prompt_logprobs),
+        # What ends an answer from here has no last account but its last token's.
+        timed=bool(stops or output.one_call or body.timings_per_token),
+        guide=output.guide,
+        thinking=output.thinking,
+        guard=body.repetition_guard is not False,
+        progress=bool(body.stream and body.return_progress),
+    )
     runs: list[Run] = []
     for number, prompt in enumerate(prompts):
         room = _room(service, prompt, field)
@@ -87,10 +109,11 @@ def make_job(
                 sampling=_seeded(common.sampling, choice),
             )
             stats = bool(body.strata_stats)
-            runs.append(Run(len(runs), number, request, stops, stats, segmenter, one_call))
+            runs.append(Run(len(runs), number, request, stops, stats, output))
     options = body.stream_options or StreamOptions()
     stream, token_ids = bool(body.stream), bool(body.return_token_ids)
-    return Job(job_id, int(time.time()), model, tuple(runs), stream, options, token_ids)
+    timings, now = bool(body.timings_per_token), int(time.time())
+    return Job(job_id, now, model, tuple(runs), stream, options, token_ids, timings)
 
 
 def _room(service: Service, prompt: Prompt, field: str) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 
-from strata.server import experts
+from strata.server import experts, llama
 from strata.server.form import Form
 from strata.server.generate import Part, Tally, counts
 from strata.server.job import Job, Run
 from strata.server.logprobs import TokenNames
-from strata.types import Logprob
+from strata.types import Logprob, ProgressEvent
 
 DONE = b"data: [DONE]\n\n"
 _PLAIN_END = b',"logprobs":null,"finish_reason":null}]}\n\n'
@@ -35,7 +35,10 @@ class CompletionsForm(Form):
     def __init__(self, job: Job, names: TokenNames, logprobs: bool) -> None:
         super().__init__(job)
         self.names, self.logprobs = names, logprobs
-        self._plain = not (logprobs or job.token_ids or job.options.continuous_usage_stats)
+        options = job.options
+        self._usage_last = bool(options.include_usage) or any(run.stats for run in job.runs)
+        each = options.continuous_usage_stats or job.timings
+        self._plain = not (logprobs or job.token_ids or each)
         self._begun = [False] * len(job.runs)
         # Tokens of parts that had nothing to say wait for the run's next chunk.
         self._waiting: list[tuple[list[int], list[Logprob]]] = [([], []) for _ in job.runs]
@@ -77,33 +80,49 @@ class CompletionsForm(Form):
             return b""
         self._waiting[run.index] = ([], [])
         logprobs: dict[str, Any] | None = self.told(run, part, tally, first)
-        tokens, usage = part.tokens, b""
-        if self.job.options.continuous_usage_stats:
-            usage = orjson.dumps(usage_of([run], [tally]))
+        tokens, usage = part.tokens, self._usage(run, tally)
+        timed = usage + (self._timings([tally]) if self.job.timings else b"")
         events = b""
         for member in news:
-            events += start + member + self._tail(logprobs, tokens, None, usage)
+            events += start + member + self._tail(logprobs, tokens, None, timed)
             logprobs, tokens = None, []
         if part.finish is not None:
+            last = timed if self._usage_last else usage + self._timings([tally])
             events += start + self.nothing(first and not news)
-            events += self._tail(logprobs, tokens, part.finish, usage)
+            events += self._tail(logprobs, tokens, part.finish, last)
         return events
 
+    def _usage(self, run: Run, tally: Tally) -> bytes:
+        """A chunk's usage, where each has one."""
+        if not self.job.options.continuous_usage_stats:
+            return b""
+        return b',"usage":' + orjson.dumps(usage_of([run], [tally]))
+
+    def _timings(self, tallies: Sequence[Tally]) -> bytes:
+        """The timings of a job of one run: they tell of one."""
+        usage = tallies[0].usage if len(self.job.runs) == 1 else None
+        return b',"timings":' + orjson.dumps(llama.timings(usage)) if usage else b""
+
     def _tail(
-        self, logprobs: dict[str, Any] | None, tokens: list[int], finish: str | None, usage: bytes
+        self, logprobs: dict[str, Any] | None, tokens: list[int], finish: str | None, more: bytes
     ) -> bytes:
         tail = b',"logprobs":%s,"finish_reason":%s' % (orjson.dumps(logprobs), orjson.dumps(finish))
         if self.job.token_ids:
             tail += b',"token_ids":' + orjson.dumps(tokens)
-        return tail + (b'}],"usage":%s}\n\n' % usage if usage else b"}]}\n\n")
+        return tail + b"}]" + more + b"}\n\n"
+
+    def progress(self, event: ProgressEvent) -> bytes:
+        """A chunk without choices, in llama.cpp's names."""
+        told = orjson.dumps(llama.progress(event))
+        return b'%s,"choices":[],"prompt_progress":%s}\n\n' % (self._head, told)
 
     def end(self, tallies: Sequence[Tally]) -> bytes:
         """[DONE], behind the usage alone in a chunk without choices where it is wanted."""
-        runs = self.job.runs
-        if not (self.job.options.include_usage or any(run.stats for run in runs)):
+        if not self._usage_last:
             return DONE
-        usage = orjson.dumps(usage_of(runs, tallies))
-        return b'%s,"choices":[],"usage":%s}\n\n' % (self._head, usage) + DONE
+        usage = orjson.dumps(usage_of(self.job.runs, tallies))
+        more = self._timings(tallies)
+        return b'%s,"choices":[],"usage":%s%s}\n\n' % (self._head, usage, more) + DONE
 
     def choice(self, run: Run, whole: Part, tally: Tally) -> dict[str, Any]:
         """One choice of an answer that is not streamed."""
@@ -118,16 +137,15 @@ class CompletionsForm(Form):
     def whole(self, wholes: Sequence[Part], tallies: Sequence[Tally]) -> bytes:
         """All choices, and the usage."""
         outcomes = zip(self.job.runs, wholes, tallies, strict=True)
-        return orjson.dumps(
-            {
-                "id": self.job.id,
-                "object": self.kinds[1],
-                "created": self.job.created,
-                "model": self.job.model,
-                "choices": [self.choice(*outcome) for outcome in outcomes],
-                "usage": usage_of(self.job.runs, tallies),
-            }
-        )
+        body = {
+            "id": self.job.id,
+            "object": self.kinds[1],
+            "created": self.job.created,
+            "model": self.job.model,
+            "choices": [self.choice(*outcome) for outcome in outcomes],
+            "usage": usage_of(self.job.runs, tallies),
+        }
+        return orjson.dumps(body)[:-1] + self._timings(tallies) + b"}"
 
 
 def usage_of(runs: Sequence[Run], tallies: Sequence[Tally]) -> dict[str, Any]:

@@ -33,6 +33,22 @@ class StreamOptions(Body):
     continuous_usage_stats: bool | None = None
 
 
+class JsonSchema(Body):
+    """A schema by name. It holds whether `strict` or not."""
+
+    name: str | None = None
+    description: str | None = None
+    content: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """What the content must be: any text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class Common(Body):
     """Fields of both generating routes. A missing one has the model's default."""
 
@@ -60,6 +76,25 @@ class Common(Body):
     return_token_ids: bool | None = None
     cache_prompt: bool | None = Field(
         default=None, description="false: neither look up nor store prefixes."
+    )
+    response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = Field(
+        default=None, description="llama.cpp's: the answer is JSON of this schema."
+    )
+    regex: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="The whole answer matches this regular expression."
+    )
+    grammar: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="The whole answer is of this Lark grammar (llguidance)."
+    )
+    repetition_guard: bool | None = Field(
+        default=None, description="false: an answer may repeat itself without end."
+    )
+    return_progress: bool | None = Field(
+        default=None, description="A stream tells how far the prompt is read: `prompt_progress`."
+    )
+    timings_per_token: bool | None = Field(
+        default=None, description="Each chunk of a stream has the `timings` so far."
     )
     cache_salt: Annotated[str, Field(max_length=1024)] | None = Field(
         default=None, description="Prefixes are shared only among requests of the same salt."
@@ -112,10 +147,20 @@ class ChatMessage(Body):
 Messages = Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)]
 
 
-class ResponseFormat(Body):
-    """Only plain text is produced."""
+class ChoiceOfFunction(Body):
+    """The function to call."""
 
-    type: str
+    name: str
+
+
+class NamedChoice(Body):
+    """The one tool to call."""
+
+    type: Literal["function"]
+    function: ChoiceOfFunction
+
+
+Budget = Annotated[Whole, Field(ge=-1, le=2**31 - 1)]
 
 
 class ChatBody(Common):
@@ -127,8 +172,18 @@ class ChatBody(Common):
     logprobs: bool | None = None
     top_logprobs: Whole | None = Field(default=None, ge=0, le=20)
     tools: Tools | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    response_format: ResponseFormat | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="false: the answer ends with its first call."
+    )
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    thinking_budget: Budget | None = Field(
+        default=None, description="Tokens after which thinking is closed; -1 is without end."
+    )
+    thinking_budget_tokens: Budget | None = None
+    thinking_token_budget: Budget | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = Field(

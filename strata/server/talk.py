@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 from strata.server.errors import Refusal
 from strata.server.job import Job, make_job
+from strata.server.output import output_of
 from strata.server.schema import Common
 from strata.server.service import Service
-from strata.server.standin import Segmenter
 from strata.text.template import Prompt
 
 
@@ -29,6 +28,18 @@ class Format:
     kind: Literal["json_object", "json_schema", "regex", "grammar"]
     value: Any = None
     field: str = "response_format"
+
+
+# Whether to think and for how many tokens: the figures are those of Gemini's OpenAI endpoint.
+EFFORTS: Mapping[str, tuple[bool, int | None]] = {
+    "none": (False, None),
+    "minimal": (False, None),
+    "low": (True, 1024),
+    "medium": (True, 8192),
+    "high": (True, 24576),
+    "xhigh": (True, None),
+    "max": (True, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,6 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
     Renders and tokenises: slow for long prompts. Raises RequestError.
     """
     prompt = render(service, chat)
-    tools = {} if chat.tool_choice == "none" else _parameters(chat.tools)
     return make_job(
         service,
         chat.body,
@@ -91,17 +101,32 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
         field="messages",
         max_tokens=chat.max_tokens,
         logprobs=chat.logprobs,
-        segmenter=partial(Segmenter, None, tools, thinking=False, calls=bool(tools)),
-        one_call=not chat.parallel,
+        output=output_of(service, chat, prompt.text),
     )
-
-
-def _parameters(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The schema of each function's arguments, by its name."""
-    functions = (tool["function"] for tool in tools)
-    return {each["name"]: each.get("parameters") or {} for each in functions}
 
 
 def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
     """The tools that are functions; others are for other servers."""
     return [tool for tool in tools or () if "function" in tool]
+
+
+def format_of(body: Common) -> Format | None:
+    """What a body wants the answer to be. Raises a 400 where it wants several things."""
+    wanted, schema = body.response_format, None
+    if wanted is not None and wanted.json_schema is not None:
+        schema = wanted.json_schema.content
+    formats: list[Format] = []
+    if wanted is not None and wanted.type == "json_schema" and schema is not None:
+        formats.append(Format("json_schema", schema, "response_format.json_schema.schema"))
+    elif wanted is not None and wanted.type != "text":
+        formats.append(Format("json_object"))
+    if body.json_schema is not None:
+        formats.append(Format("json_schema", body.json_schema, "json_schema"))
+    if body.regex is not None:
+        formats.append(Format("regex", body.regex, "regex"))
+    if body.grammar is not None:
+        formats.append(Format("grammar", body.grammar, "grammar"))
+    if len(formats) > 1:
+        one, other = (each.field.split(".")[0] for each in formats[:2])
+        raise Refusal(f"{one} and {other} cannot both be met; give one", field=other)
+    return formats[0] if formats else None
