@@ -106,7 +106,7 @@ def walk(grammar: str, rng: random.Random, short: int = 60) -> str:
         token = rng.choice(allowed)
         if count > short or rng.random() < 0.2:
             begun = [_CLOSE[size] for size in range(13, 0, -1) if out.endswith(_CLOSE[:size])]
-            wanted = [END, *begun] if count > short else begun
+            wanted = [END, *begun] if count > short and rng.random() < 0.6 else begun
             likely = [t for t in b'"}],\n0x' if t in allowed]
             token = next((t for t in wanted if t in allowed), rng.choice(likely or [token]))
         if token == END:
