@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -362,9 +363,18 @@ class Live:
 
 @pytest.fixture
 def live(service: Service) -> Iterator[Live]:
-    yield from _serve(create_app(Lobby(service), Access(body_limit=100_000)))
+    with _serve(create_app(Lobby(service), Access(body_limit=100_000))) as live:
+        yield live
 
 
+@pytest.fixture
+def live_of() -> Iterator[Callable[[Service], Live]]:
+    """Serves another service on a socket."""
+    with ExitStack() as opened:
+        yield lambda service: opened.enter_context(_serve(create_app(Lobby(service))))
+
+
+@contextmanager
 def _serve(app: Any) -> Iterator[Live]:
     listener = bind("127.0.0.1", 0)
     host, port = listener.getsockname()

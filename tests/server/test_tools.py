@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 
@@ -122,19 +124,20 @@ def test_no_parallel_calls_ends_with_the_first(client, engine, speak, stream):
 
 @pytest.mark.parametrize("cut", range(20, 110, 9))
 def test_a_call_cut_by_the_limit(client, engine, speak, cut):
-    """The finish is the limit's; the arguments are a beginning of the whole ones."""
+    """The finish is the limit's; the arguments are a beginning of the whole ones, but for half
+    a closing tag, which could as well be theirs.
+    """
     engine.script = speak(CALL)
-    whole = json.dumps(ARGUMENTS, ensure_ascii=False)
+    whole = json.dumps(ARGUMENTS, ensure_ascii=False).replace(" ", "")
     said = joined(list(ask(client, stream=True, max_tokens=cut)))
     assert said["finish"] == "length"
     for _, name, arguments in said["calls"]:
         assert name == "weather"
-        assert whole.replace(" ", "").startswith(arguments.replace(" ", ""))
+        assert whole.startswith(re.split(r"(?:\n|\\n)(?:</.*)?$", arguments)[0].replace(" ", ""))
     answer = ask(client, max_tokens=cut).choices[0]
     assert answer.finish_reason == "length"
-    told = [
-        (call.function.name, call.function.arguments) for call in answer.message.tool_calls or ()
-    ]
+    functions = [call.function for call in answer.message.tool_calls or ()]
+    told = [(function.name, function.arguments) for function in functions]
     assert told == [(name, arguments) for _, name, arguments in said["calls"]]
 
 
@@ -177,8 +180,8 @@ def test_the_client_accumulates_a_stream(client, engine, speak):
 
 def test_another_dialect(client, engine, speak, template):
     template.source = HERMES
-    said = '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>' % json.dumps(ARGUMENTS)
-    engine.script = speak(said)
+    said = json.dumps({"name": "weather", "arguments": ARGUMENTS})
+    engine.script = speak(f"<tool_call>\n{said}\n</tool_call>")
     (call,) = joined(list(ask(client, stream=True)))["calls"]
     assert (call[1], json.loads(call[2])) == ("weather", ARGUMENTS)
 
@@ -208,8 +211,6 @@ def test_token_ids_cover_every_token(call, engine, speak, service):
 
 def allowed(service, guide, text: str) -> bool:
     """Whether a guide lets exactly this text come, token by token, and end after it."""
-    import numpy as np
-
     tokenizer = service.tokenizer
     for token in [*tokenizer.encode(text, start=False), None]:
         row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
@@ -268,7 +269,7 @@ def test_free_answers_have_no_guide(call, engine, choice):
         ({"grammar": 'start: "a"'}, "grammar", "tool_choice"),
         ({"tools": [*TOOLS, tool("clock")]}, "tools.2", "clock"),
         (
-            {"tools": [TOOLS[1], {"type": "function", "function": {"name": "f", "parameters": []}}]},
+            {"tools": [TOOLS[1], {"function": {"name": "f", "parameters": []}}]},
             "tools.1.function.parameters",
             "object",
         ),
