@@ -105,7 +105,8 @@ def _about_bytes(touched: dict[str, Any], speed: float) -> str:
     states = f", states {touched['states'] / 1e6:.1f} MB" if touched["states"] else ""
     return (
         f"Memory was read at {speed / 1e9:.1f} GB/s at best."
-        f" One token reads {touched['file'] / 1e6:.1f} MB of the file's weights, {touched['packed'] / 1e6:.1f} MB packed{states}; and"
+        f" One token reads {touched['file'] / 1e6:.1f} MB of the file's weights,"
+        f" {touched['packed'] / 1e6:.1f} MB packed{states}; and"
         f" {touched['keys'] / 1e3:.1f} KB of keys and values for each token before it."
         " most: the ratio that reading just these at that speed would be, each row's experts drawn"
         " at random. The last columns: what share of that speed one row of Strata reaches.  "
