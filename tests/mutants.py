@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_anthropic import ANTHROPIC
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -502,6 +503,7 @@ MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
     for module, tests, bugs in [
         *ENGINE,
+        *ANTHROPIC,
         *STATES,
         *DISK,
         *ROWS,

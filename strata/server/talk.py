@@ -77,12 +77,13 @@ def render(service: Service, chat: ChatRequest) -> Prompt:
             "with --chat-template FILE",
             field="messages",
         )
+    thinking = {} if chat.thinking is None else {"enable_thinking": chat.thinking}
     return service.template.render(
         list(chat.messages),
         tools=list(chat.tools) if chat.tools and chat.tool_choice != "none" else None,
         add_generation_prompt=chat.header,
         continue_final_message=chat.continued,
-        variables=dict(chat.variables),
+        variables=thinking | dict(chat.variables),
     )
 
 

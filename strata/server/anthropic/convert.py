@@ -28,7 +28,7 @@ from strata.server.anthropic.schema import (
 )
 from strata.server.errors import Refusal
 from strata.server.service import Service
-from strata.server.talk import ChatRequest, Format
+from strata.server.talk import EFFORTS, ChatRequest, Format, format_of
 
 # Claude Code's first line. It differs from talk to talk, and so would everything behind it.
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
@@ -41,7 +41,9 @@ Message = dict[str, Any]
 def chat_request(service: Service, body: CountBody) -> ChatRequest:
     """What a body asks for. Raises RequestError."""
     tools = list(_tools(body.tools or ()))
-    thinking, config = body.thinking, body.output_config
+    config = body.output_config
+    think = _THINKING.get(body.thinking.type) if body.thinking else None
+    effort = {"reasoning_effort": config.effort} if config and config.effort else {}
     updates = {"model": _model(service, body.model), "stop": body.stop_sequences or body.stop}
     last = body.messages[-1]
     messages = [*_system(body.system), *(m for each in body.messages for m in _messages(each))]
@@ -51,10 +53,10 @@ def chat_request(service: Service, body: CountBody) -> ChatRequest:
         tools=tools,
         tool_choice=_choice(body, tools),
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
-        format=_format(config.format if config else None, body.output_format),
-        variables={"reasoning_effort": config.effort} if config and config.effort else {},
-        thinking=_THINKING.get(thinking.type) if thinking else None,
-        budget=thinking.budget_tokens if thinking and thinking.type == "enabled" else None,
+        format=_format(config.format if config else None, body.output_format) or format_of(body),
+        variables=effort | ({} if think is None else {"enable_thinking": think}),
+        thinking=think,
+        budget=_budget(body),
         max_tokens=body.max_tokens,
         continued=last.role == "assistant" and "tool_calls" not in messages[-1],
     )
@@ -93,6 +95,14 @@ def _choice(body: CountBody, tools: Sequence[dict[str, Any]]) -> str:
         said = f"must be one of the tools: {', '.join(names)[:200]}" if names else "has no tools"
         raise Refusal(f"tool_choice.name: {said}", field="tool_choice.name")
     return choice.name
+
+
+def _budget(body: CountBody) -> int | None:
+    """For how many tokens to think: as many as are given, else as the effort says."""
+    if body.thinking and body.thinking.type == "enabled" and body.thinking.budget_tokens:
+        return body.thinking.budget_tokens
+    effort = body.output_config.effort if body.output_config else None
+    return EFFORTS.get(effort or "", (None, None))[1]
 
 
 def _format(wanted: OutputFormat | None, older: OutputFormat | None) -> Format | None:

@@ -138,6 +138,7 @@ class MessageForm(AnthropicVoice, Form):
             "cache_creation_input_tokens": created,
             "cache_read_input_tokens": tally.cached,
             "output_tokens": tally.completion,
+            "output_tokens_details": {"thinking_tokens": tally.reasoning},
             **({"strata": experts.stats([stats])} if stats else {}),
         }
 

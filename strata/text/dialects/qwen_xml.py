@@ -24,7 +24,7 @@ import regex
 
 from strata.text.dialects import json_text, lark
 from strata.text.dialects.reader import Reader, Steps, marker
-from strata.text.dialects.schema import Leaf, Schema, Value, choices, types
+from strata.text.dialects.schema import Leaf, Schema, Value, choices, items, mapping, types
 from strata.types import RequestError
 
 _W = r"\s{0,32}"
@@ -93,10 +93,10 @@ class QwenXml:
                     f"calls of {name!r} cannot be forced: its parameters have {what!r}",
                     field="tools",
                 )
-            required = set(leaf.get("required", ()))
+            declared, required = mapping(leaf.get("properties")), items(leaf.get("required"))
             body = []
-            for key in dict.fromkeys((*leaf.get("properties", {}), *leaf.get("required", ()))):
-                inner = leaf.get("properties", {}).get(key, leaf.get("additionalProperties", {}))
+            for key in dict.fromkeys((*declared, *map(str, required))):
+                inner = declared.get(key, leaf.get("additionalProperties"))
                 if inner is False:
                     continue
                 part = f"{rule}_{next(numbers)}"
@@ -201,10 +201,9 @@ def _text(leaf: Leaf) -> str:
     if listed is not None:
         texts = [f"{text}\n</parameter>" for text in listed if isinstance(text, str)]
         return " | ".join(map(lark.quoted, texts))
-    least, most = int(leaf.get("minLength", 0)), leaf.get("maxLength")
-    bounds = (
-        f"{{{least},{'' if most is None else int(most)}}}" if least or most is not None else "*"
-    )
+    least, most = (leaf.get(key) for key in ("minLength", "maxLength"))
+    least = least if isinstance(least, int) else 0
+    bounds = f"{{{least},{most if isinstance(most, int) else ''}}}"
     bare = _ended(f"(?s:.){bounds}")
     if isinstance(leaf.get("pattern"), str):
         bare += f" & {lark.pattern(_anchored(leaf['pattern']) + _CLOSING)}"

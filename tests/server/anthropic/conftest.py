@@ -1,4 +1,4 @@
-"""Scripted answers whose kinds of text are marked by control characters, and events on the wire."""
+"""Answers of a model that thinks and calls, and events on the wire."""
 
 from __future__ import annotations
 
@@ -8,46 +8,13 @@ from typing import Any
 
 import pytest
 
-import strata.server.talk as talk
-from strata.text.delta import Delta, Kind
-
-THINK, SAY, CALL, WITH, END = "\x01\x02\x03\x04\x05"
-
-
-class Marked:
-    """A segmenter of text in which THINK and SAY begin a kind, and CALL name WITH json END is one."""
-
-    def __init__(self, dialect: Any, tools: Any, *, thinking: bool, calls: bool = True) -> None:
-        self.kind = Kind.REASONING if thinking else Kind.CONTENT
-        self.name, self.calls = "", 0
-
-    def feed(self, text: str) -> list[Delta]:
-        out: list[Delta] = []
-        for char in text:
-            if char in (THINK, SAY):
-                self.kind = Kind.REASONING if char == THINK else Kind.CONTENT
-            elif char == CALL:
-                self.kind, self.name = Kind.CALL, ""
-            elif char == WITH:
-                out.append(Delta(Kind.CALL, self.name, self.calls))
-                self.kind = Kind.ARGUMENTS
-            elif char == END:
-                out.append(Delta(Kind.END, "", self.calls))
-                self.kind, self.calls = Kind.CONTENT, self.calls + 1
-            elif self.kind is Kind.CALL:
-                self.name += char
-            else:
-                call = self.calls if self.kind is Kind.ARGUMENTS else None
-                out.append(Delta(self.kind, char, call))
-        return out
-
-    def finish(self) -> list[Delta]:
-        return []
+# What of a template's source tells that its model thinks, and calls as Hermes models do.
+HERMES = 'shows <tool_call>\n{"name": ..., "arguments": ...}</tool_call> and <think></think>'
 
 
 @pytest.fixture(autouse=True)
-def _marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "Segmenter", Marked)
+def _hermes(template: Any) -> None:
+    template.source = HERMES
 
 
 def events_of(body: bytes) -> list[tuple[str, dict[str, Any]]]:

@@ -15,7 +15,10 @@ TOOL = {
     "description": "How it is somewhere.",
     "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}},
 }
-CALL = '\x01Look.\x02Let me see.\x03weather\x04{"place": "Paris, \\"FR\\""}\x05'
+CALL = (
+    "<think>Look.</think>Let me see."
+    '<tool_call>{"name": "weather", "arguments": {"place": "Paris, \\"FR\\""}}</tool_call>'
+)
 
 
 @pytest.fixture
@@ -78,7 +81,7 @@ def test_a_round_trip_of_a_tool(client, engine, speak, template):
 
 
 def test_thinking(client, engine, speak):
-    engine.script = speak("\x01Well.\x02Yes")
+    engine.script = speak("<think>Well.</think>Yes")
     answer = client.messages.create(
         **{**ASK, "max_tokens": 3000}, thinking={"type": "enabled", "budget_tokens": 1024}
     )

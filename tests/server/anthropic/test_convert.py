@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from strata.server.anthropic import MessagesBody, chat_request
+from strata.server.anthropic.schema import UserMessage
 from strata.server.body import parse
 from strata.server.talk import Format
 from strata.types import RequestError
@@ -160,6 +162,24 @@ def test_tool_choice(ask, choice, tool_choice, parallel):
 def test_thinking(ask, thinking, on, budget):
     chat = ask(thinking=thinking)
     assert (chat.thinking, chat.budget) == (on, budget)
+    assert chat.variables == ({} if on is None else {"enable_thinking": on})
+
+
+@pytest.mark.parametrize(
+    ("effort", "thinking", "budget"),
+    [
+        ("low", {"type": "adaptive"}, 1024),
+        ("high", None, 24576),
+        ("max", {"type": "adaptive"}, None),
+        ("low", {"type": "enabled", "budget_tokens": 5000}, 5000),
+        ("low", {"type": "enabled"}, 1024),
+        ("of its own", None, None),
+    ],
+)
+def test_effort(ask, effort, thinking, budget):
+    chat = ask(output_config={"effort": effort}, thinking=thinking)
+    assert chat.budget == budget and chat.variables["reasoning_effort"] == effort
+    assert chat.thinking is (True if thinking and thinking["type"] == "enabled" else None)
 
 
 def test_output(ask):
@@ -168,6 +188,7 @@ def test_output(ask):
     chat = ask(output_config={"effort": "high", "format": wanted})
     assert chat.format == Format("json_schema", schema, "output_config.format.schema")
     assert chat.variables == {"reasoning_effort": "high"}
+    assert ask(regex="a+").format == Format("regex", "a+", "regex")
     older = ask(output_format=wanted)
     assert older.format == Format("json_schema", schema, "output_format.schema")
     assert ask(output_config={"effort": None}).variables == {}
@@ -195,6 +216,14 @@ def test_sampling(ask):
 )
 def test_model(ask, asked, named):
     assert ask(model=asked).body.model == named
+
+
+def test_a_claude_that_is_served_keeps_its_name(service):
+    facts = replace(service.model, aliases=("claude-toy",))
+    body = MessagesBody(
+        model="claude-toy", max_tokens=1, messages=[UserMessage(role="user", content="")]
+    )
+    assert chat_request(replace(service, model=facts), body).body.model == "claude-toy"
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,19 @@ from strata.server.generate import Part, Tally
 from strata.text.delta import Delta, Kind
 from strata.types import FailedEvent, Finish
 
-TOOLS = [{"name": "find", "input_schema": {"type": "object"}}]
-# In order: thoughts, text, a call with arguments, one without, and text again.
-MIXED = '\x01hm\x02Hi\x03find\x04{"q":"\\u00e9"}\x05\x03stop\x04\x05ok'
+TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("find", "stop")]
+ARGUMENTS = '{"q":"\\u00e9"}'
+
+
+def calling(name: str, arguments: str = "{}") -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+MIXED = f"<think>hm</think>Hi{calling('find', ARGUMENTS)}{calling('stop')}ok"
 
 
 def test_stream_bytes(send, engine, speak):
-    engine.script, engine.cached = speak("\x01h\x02Hi"), 5
+    engine.script, engine.cached = speak("<think>h</think>Hi"), 5
     answer = send(stream=True)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["request-id"].startswith("req_")
@@ -38,7 +44,8 @@ def test_stream_bytes(send, engine, speak):
         [
             b'event: message_start\ndata: {"type":"message_start","message":{"id":"%s",' % job,
             b'"type":"message","role":"assistant","model":"toy","content":[],"stop_reason":null,',
-            b'"stop_sequence":null,%s,"output_tokens":2}}}\n\n' % usage,
+            b'"stop_sequence":null,%s,"output_tokens":2,' % usage,
+            b'"output_tokens_details":{"thinking_tokens":2}}}}\n\n',
             b'event: content_block_start\ndata: {"type":"content_block_start","index":0,',
             b'"content_block":{"type":"thinking","thinking":"","signature":""}}\n\n',
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,',
@@ -53,8 +60,9 @@ def test_stream_bytes(send, engine, speak):
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":1,',
             b'"delta":{"type":"text_delta","text":"i"}}\n\n',
             b'event: content_block_stop\ndata: {"type":"content_block_stop","index":1}\n\n',
-            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn",',
-            b'"stop_sequence":null},%s,"output_tokens":6}}\n\n' % usage,
+            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":',
+            b'"end_turn","stop_sequence":null},%s,"output_tokens":6,' % usage,
+            b'"output_tokens_details":{"thinking_tokens":2}}}\n\n',
             b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
         ]
     )
@@ -72,14 +80,22 @@ def test_calls_in_a_stream(send, engine, speak, events):
     pieces = [
         d["delta"].get("partial_json") for name, d in found if d.get("index") == 2 and "delta" in d
     ]
-    assert "".join(pieces) == '{"q":"\\u00e9"}'
-    assert not [d for _, d in found if d.get("index") == 3 and "delta" in d]
+    assert "".join(pieces) == ARGUMENTS
     stops = [data["index"] for name, data in found if name == "content_block_stop"]
     assert stops == [0, 1, 2, 3, 4]
     assert found[-2][1]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
-def test_whole_message(send, engine, speak):
+def test_a_call_ends_with_its_last_token(events):
+    """Whoever runs tools need not wait for what follows."""
+    made, tally = form(), Tally(10, 0.0)
+    told = [Delta(Kind.CALL, "find", 0), Delta(Kind.ARGUMENTS, "{}", 0), Delta(Kind.END, "", 0)]
+    found = events(made.part(RUN, Part("", [], [], None, told), tally))
+    assert found[-1] == ("content_block_stop", {"type": "content_block_stop", "index": 0})
+    assert made.part(RUN, Part("", [], [], "tool_calls"), tally) == b""
+
+
+def test_whole_message(send, engine, speak, service):
     engine.script, engine.cached = speak(MIXED), 12
     body = send(tools=TOOLS).json()
     assert re.fullmatch("msg_[0-9a-f]{24}", body.pop("id"))
@@ -102,7 +118,8 @@ def test_whole_message(send, engine, speak):
             "input_tokens": 9,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 12,
-            "output_tokens": len(MIXED) + 1,
+            "output_tokens": len(service.tokenizer.encode(MIXED, start=False)) + 1,
+            "output_tokens_details": {"thinking_tokens": 3},
         },
     }
 
@@ -116,9 +133,9 @@ def test_whole_message(send, engine, speak):
         ("Hello", {"stop_sequences": ["x", "ll", "l"]}, ("stop_sequence", "l")),
         ("Hello", {"stop_sequences": ["Hel", "el"]}, ("stop_sequence", "Hel")),
         ("Hello", {"max_tokens": 5000}, ("end_turn", None)),
-        ("\x03find\x04{}\x05", {"tools": TOOLS}, ("tool_use", None)),
-        ("\x03find\x04{}\x05 END", {"tools": TOOLS, "stop_sequences": ["END"]}, ("tool_use", None)),
-        ('\x03find\x04{"q": "a', {"tools": TOOLS, "max_tokens": 13}, ("max_tokens", None)),
+        (calling("find"), {"tools": TOOLS}, ("tool_use", None)),
+        (calling("find") + " END", {"tools": TOOLS, "stop_sequences": ["END"]}, ("tool_use", None)),
+        (calling("find", '{"q": "abc"}'), {"tools": TOOLS, "max_tokens": 42}, ("max_tokens", None)),
         ("y" * 5000, {"max_tokens": 5000}, ("model_context_window_exceeded", None)),
     ],
 )
@@ -137,12 +154,13 @@ def test_a_finish_of_its_own_is_told_as_it_is(service):
     assert b'"stop_reason":"repetition"' in made.end([tally])
 
 
-def test_a_call_that_was_cut_off_has_what_came_of_it(send, engine, speak, events):
-    script = '\x03find\x04{"q": ["a", "bc'
-    engine.script = speak(script)
-    (block,) = send(tools=TOOLS, max_tokens=len(script)).json()["content"]
+def test_a_call_that_was_cut_off_has_what_came_of_it(send, engine, speak, events, service):
+    script, rest = calling("find", '{"q": ["a", "bc<cut>"]}').split("<cut>")
+    engine.script = speak(script + rest)
+    limit = len(service.tokenizer.encode(script, start=False))
+    (block,) = send(tools=TOOLS, max_tokens=limit).json()["content"]
     assert block["input"] == {"q": ["a", "bc"]}
-    names = [n for n, _ in events(send(tools=TOOLS, max_tokens=len(script), stream=True).body)]
+    names = [n for n, _ in events(send(tools=TOOLS, max_tokens=limit, stream=True).body)]
     assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
 
 
@@ -185,7 +203,6 @@ def test_stats(send, events):
     assert send(strata_stats=True).json()["usage"]["strata"]["prefill_ms"] == 250.0
     found = events(send(strata_stats=True, stream=True).body)
     assert found[-2][1]["usage"]["strata"]["decode_ms"] == 500.0
-    assert "strata" not in found[0][1]["message"]["usage"]
     assert "strata" not in send().json()["usage"]
 
 

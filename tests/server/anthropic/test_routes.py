@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 import strata.server.app as app
@@ -105,6 +106,79 @@ def test_models_for_those_who_speak_it(call):
     assert call("GET", "/v1/models/toy", headers=headers).json() == entry
     checked(call("GET", "/v1/models/other", headers=headers), 404, "not_found_error")
     assert call("GET", "/v1/models").json()["object"] == "list"
+
+
+TOOLS = [
+    {"name": name, "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}}}
+    for name in ("find", "stop")
+]
+
+
+def steps(guide, tokenizer, text):
+    """How many tokens of a text a guide lets through."""
+    for count, token in enumerate(tokenizer.encode(text, start=False)):
+        row = np.zeros(tokenizer.vocab_size, np.float32)
+        guide.mask(row)
+        if not np.isfinite(row[token]):
+            return count
+        guide.accept(token)
+    return len(tokenizer.encode(text, start=False))
+
+
+@pytest.mark.parametrize(
+    ("choice", "allowed", "refused"),
+    [
+        ({"type": "any"}, ("find", "stop"), ()),
+        ({"type": "tool", "name": "stop"}, ("stop",), ("find",)),
+    ],
+)
+def test_a_call_can_be_forced(send, engine, service, choice, allowed, refused):
+    assert send(tools=TOOLS, tool_choice=choice).status == 200
+    make = engine.requests[-1].guide
+    for name in (*allowed, *refused):
+        text = f'<tool_call>\n{{"name": "{name}", "arguments": {{"q": "x"}}}}\n</tool_call>'
+        let = steps(make(), service.tokenizer, text)
+        assert (let == len(service.tokenizer.encode(text, start=False))) is (name in allowed)
+    assert steps(make(), service.tokenizer, "Hello") == 0
+    for free in ({"type": "auto"}, {"type": "none"}):
+        send(tools=TOOLS, tool_choice=free)
+        assert engine.requests[-1].guide is None
+
+
+def test_output_of_a_schema(send, engine, service):
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    wanted = {"type": "json_schema", "schema": schema}
+    for body in ({"output_config": {"format": wanted}}, {"output_format": wanted}):
+        assert send(**body).status == 200
+        make = engine.requests[-1].guide
+        assert steps(make(), service.tokenizer, '{"a": 1}') == 8
+        assert steps(make(), service.tokenizer, '{"a": 2}') == 6
+    bad = {"type": "json_schema", "schema": {"type": "no such type"}}
+    message = checked(send(output_config={"format": bad}), 400, "invalid_request_error")
+    assert "output_config.format.schema" in message
+
+
+def test_thinking_reaches_the_engine(send, engine):
+    budgets = []
+    for thinking in (
+        {"type": "enabled", "budget_tokens": 1500},
+        {"type": "disabled"},
+        {"type": "adaptive"},
+    ):
+        assert send(thinking=thinking).status == 200
+        budgets.append(engine.requests[-1].thinking.budget)
+    assert budgets == [1500, 0, None]
+
+
+def test_one_call_ends_the_answer(send, engine, speak):
+    call = '<tool_call>{"name": "find", "arguments": {}}</tool_call>'
+    engine.script = speak(call * 2)
+    for one in (False, True):
+        choice = {"type": "auto", "disable_parallel_tool_use": one}
+        body = send(tools=TOOLS, tool_choice=choice).json()
+        assert (len(body["content"]), body["stop_reason"]) == (1 if one else 2, "tool_use")
+    assert len(engine.cancelled) == 1
 
 
 def test_the_base_is_there(call):

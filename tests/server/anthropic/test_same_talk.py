@@ -168,7 +168,7 @@ def world(service):
 
 @pytest.mark.parametrize("first", ["openai", "anthropic"])
 def test_both_share_one_cache(world, first):
-    """The engine is real: what one API's request read, the other's next turn does not read again."""
+    """The engine is real: what one API's request read, the other's next turn reuses."""
     system, hello = "Be kind. " * 20, "Hello there, " * 10
     talk = [{"role": "user", "content": hello}]
     more = [{"role": "assistant", "content": "Hm"}, {"role": "user", "content": "And?"}]
