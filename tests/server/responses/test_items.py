@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
@@ -24,22 +24,22 @@ ITEM = TypeAdapter(ResponseItem)
 class Everything:
     """A template that writes all that it is given: any difference is one of tokens."""
 
-    def __init__(self, tokenizer, rendered):
-        self.tokenizer, self.rendered = tokenizer, rendered
+    def __init__(self, tokenizer, example):
+        self.tokenizer, self.example = tokenizer, example
 
     def render(self, messages, *, tools=None, variables=None, **options):
         talk = normalise(messages, Habits(text_arguments=False, null_content=True))
         text = json.dumps([talk, variables, options], sort_keys=True) + json.dumps(tools)
         tokens = self.tokenizer.encode(text)
-        return self.rendered(tuple(tokens), (1,), len(tokens))
+        return replace(self.example, tokens=tuple(tokens), stable_len=len(tokens))
 
 
 @pytest.fixture
 def tokens(service, template, engine):
     """The tokens that a body of a route becomes."""
-    rendered = type(template.render([{"role": "user", "content": ""}]))
+    example = template.render([{"role": "user", "content": ""}])
     model = replace(service.model, context=10**6)
-    everything = Everything(service.tokenizer, rendered)
+    everything = Everything(service.tokenizer, example)
     app = create_app(Lobby(replace(service, template=everything, model=model)))
 
     async def post(path, body):
@@ -104,29 +104,26 @@ def both(turns):
     return messages, items
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(turns=st.lists(turn, min_size=1, max_size=3), effort=st.sampled_from([None, "low", "none"]))
-def test_a_talk_has_the_same_tokens_through_either_api(shared, turns, effort):
+def test_a_talk_has_the_same_tokens_through_either_api(tokens, turns, effort):
     messages, items = both(turns)
     function = {"name": "look", "description": "d", "parameters": {"type": "object"}}
-    chat = shared(
+    chat = tokens(
         "/v1/chat/completions",
         messages=messages,
         tools=[{"type": "function", "function": function}],
         reasoning_effort=effort,
     )
-    assert chat == shared(
+    assert chat == tokens(
         "/v1/responses",
         input=items,
         tools=[{"type": "function", **function}, {"type": "web_search"}],
         reasoning={"effort": effort, "summary": "auto"},
         store=False,
     )
-
-
-@pytest.fixture
-def shared(tokens):
-    return tokens
 
 
 def test_input_as_text_and_instructions(tokens):
@@ -378,20 +375,57 @@ def test_what_clients_send_beside_is_tolerated(respond):
         ({"input": 3}, "input", "string"),
         ({"input": [{"role": "bot", "content": "a"}]}, "input.0.role", "'user'"),
         ({"input": [{"role": "user"}]}, "input.0.content", "required"),
-        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input.0.call_id", "required"),
-        ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input.0.output", "required"),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]},
+            "input.0.call_id",
+            "required",
+        ),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c"}]},
+            "input.0.output",
+            "required",
+        ),
         ({"input": [{"type": "computer_call"}]}, "input.0.type", "supported: message"),
         ({"input": [{"type": ["a"]}]}, "input.0.type", "string"),
-        ({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "input_image"}]}]}, "input.1.content.0.type", "reads text"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0.text", "string"),
+        (
+            {
+                "input": [
+                    {"role": "user", "content": "a"},
+                    {"role": "user", "content": [{"type": "input_image"}]},
+                ]
+            },
+            "input.1.content.0.type",
+            "reads text",
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+            "input.0.content.0.text",
+            "string",
+        ),
         ({"input": [{"type": "item_reference", "id": "msg_x"}]}, "input.0.id", "not remembered"),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input", "begin with a tool"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
+            "input",
+            "begin with a tool",
+        ),
         ({"tools": [{"type": "function"}]}, "tools.0.name", "must have a name"),
-        ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools.0.tools.0.name", "must have a name"),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]},
+            "tools.0.tools.0.name",
+            "must have a name",
+        ),
         ({"tool_choice": "any"}, "tool_choice", "allowed_tools"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice", "allowed_tools"),
-        ({"tool_choice": {"type": "allowed_tools", "mode": "all", "tools": []}}, "tool_choice", "allowed_tools"),
-        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema", "required"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "all", "tools": []}},
+            "tool_choice",
+            "allowed_tools",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n"}}},
+            "text.format.schema",
+            "required",
+        ),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "'json_schema'"),
         ({"text": {"format": {"type": "json_object"}}, "regex": "a"}, "text.format", "both"),
         ({"reasoning": {"effort": "wild"}}, "reasoning.effort", "'high'"),
@@ -400,7 +434,7 @@ def test_what_clients_send_beside_is_tolerated(respond):
         ({"previous_response_id": "resp_x"}, "previous_response_id", "remembered"),
         ({"input": "a" * 5000}, "input", "context holds"),
     ],
-)  # fmt: skip
+)
 def test_refused(respond, engine, fields, field, says):
     answer = respond(**fields)
     assert answer.status == (404 if says == "not remembered" else 400), answer.json()
