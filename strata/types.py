@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,38 @@ class Sampling:
     min_tokens: int = 0
 
 
+class Guide(Protocol):
+    """What a grammar allows next in one sequence, which owns it. Begins after any reasoning."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can follow: the answer is whole."""
+
+    def mask(self, row: npt.NDArray[np.float32]) -> None:
+        """Make the logits (float32 [vocab]) of tokens that cannot come next -inf, in place.
+
+        Changes nothing else. When the text may end, end tokens are among those that can come.
+        Raises RequestError when what it follows grew too complex.
+        """
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that could come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """How an answer reasons before it speaks.
+
+    Reasoning is `open` at the start or opened by the token `opens`, and ends with the tokens
+    `close`. After `budget` tokens of it those are forced, one by one; None is no bound.
+    """
+
+    close: tuple[int, ...]
+    open: bool
+    budget: int | None = None
+    opens: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sequence to generate. Made once, at the edge, and never changed.
@@ -54,7 +87,8 @@ class Request:
     `namespace` says whose cached prefixes may be shared; `cached` False neither
     looks up nor inserts. `deadline` is in seconds of `time.monotonic()`.
     `stop_token_ids` end the answer (the token is reported, not its text);
-    `ignore_eos` is expressed by leaving the end tokens out of that set. `progress`: tell
+    `ignore_eos` is expressed by leaving the end tokens out of that set. `guide` makes the
+    sequence's own Guide. `guard` ends an answer that repeats itself without end. `progress`: tell
     how far the prompt is read, step by step; `timed`: each token comes with the usage so far.
     """
 
@@ -69,6 +103,9 @@ class Request:
     cached: bool = True
     priority: int = 0
     deadline: float | None = None
+    guide: Callable[[], Guide] | None = None
+    thinking: Thinking | None = None
+    guard: bool = True
     progress: bool = False
     timed: bool = False
 
@@ -81,6 +118,7 @@ class Finish(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    REPETITION = "repetition"  # it went round in a circle
     CANCELLED = "cancelled"
     FAILED = "failed"
 

@@ -12,11 +12,13 @@ import orjson
 
 from strata.server.errors import Refusal
 from strata.server.generate import Part, Tally
-from strata.server.job import Job, Run, check_tokens, make_job
+from strata.server.job import Job, Output, Run, check_tokens, make_job
 from strata.server.logprobs import CompletionLogprobs
 from strata.server.openai import CompletionsForm
+from strata.server.output import format_guide
 from strata.server.schema import CompletionBody
 from strata.server.service import Service
+from strata.server.talk import format_of
 from strata.text.template import Prompt
 
 
@@ -36,6 +38,7 @@ def completion_job(service: Service, body: CompletionBody, caller: str) -> Job:
         max_tokens=body.max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=body.logprobs if body.echo else None,
+        output=Output(guide=format_guide(service, format_of(body))),
     )
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from strata.server.errors import Refusal
 from strata.server.schema import Common, StreamOptions
 from strata.server.service import Service
-from strata.server.standin import Segmenter
+from strata.text.segment import Segmenter
 from strata.text.template import Prompt
-from strata.types import Request, Sampling
+from strata.types import Guide, Request, Sampling, Thinking
 
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
@@ -26,12 +26,16 @@ _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
 class Output:
     """What an answer is held to, and what its text is split into.
 
-    `guide` makes the constraint of one answer. `segmenter` makes what splits its text into
-    deltas; None where text is all there is. `one_call`: it ends with its first call's end.
+    `segmenter` makes what splits its text into deltas, told where the tokens `markers` are; None
+    where text is all there is. `one_call`: it ends with its first call's end. `guide` makes the
+    constraint of one answer, `thinking` is how it reasons before.
     """
 
     segmenter: Callable[[], Segmenter] | None = None
+    markers: frozenset[str] = frozenset()
     one_call: bool = False
+    guide: Callable[[], Guide] | None = None
+    thinking: Thinking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,9 @@ def make_job(
         _common(service, body, caller, logprobs, prompt_logprobs),
         # What ends an answer from here has no last account but its last token's.
         timed=bool(stops or output.one_call or body.timings_per_token),
+        guide=output.guide,
+        thinking=output.thinking,
+        guard=body.repetition_guard is not False,
         progress=bool(body.stream and body.return_progress),
     )
     runs: list[Run] = []

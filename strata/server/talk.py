@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 from strata.server.errors import Refusal
-from strata.server.job import Job, Output, make_job
+from strata.server.job import Job, make_job
+from strata.server.output import output_of
 from strata.server.schema import Common
 from strata.server.service import Service
-from strata.server.standin import Segmenter
 from strata.text.template import Prompt
 
 
@@ -93,8 +92,6 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
     Renders and tokenises: slow for long prompts. Raises RequestError.
     """
     prompt = render(service, chat)
-    tools = {} if chat.tool_choice == "none" else _parameters(chat.tools)
-    segmenter = partial(Segmenter, None, tools, thinking=False, calls=bool(tools))
     return make_job(
         service,
         chat.body,
@@ -104,14 +101,8 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
         field="messages",
         max_tokens=chat.max_tokens,
         logprobs=chat.logprobs,
-        output=Output(segmenter, one_call=not chat.parallel),
+        output=output_of(service, chat, prompt.text),
     )
-
-
-def _parameters(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The schema of each function's arguments, by its name."""
-    functions = (tool["function"] for tool in tools)
-    return {each["name"]: each.get("parameters") or {} for each in functions}
 
 
 def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:

@@ -50,12 +50,12 @@ class Prompt:
 
 
 class ChatTemplate:
-    """A model's chat template with its tokenizer. Thread safe. `source` is the template's text."""
+    """A model's chat template with its tokenizer. Thread safe. `source`, `tool_source`: the texts."""
 
     def __init__(self, tokenizer: Tokenizer, source: str, tool_source: str | None = None) -> None:
         """tool_source: the template for requests with tools, where a model has two."""
         self._tokenizer = tokenizer
-        self.source = source
+        self.source, self.tool_source = source, tool_source
         tokens, named = tokenizer.added_tokens, tokenizer.named
         self._plain = self._tools = Source(source, tokens, named)
         if tool_source is not None:

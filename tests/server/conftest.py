@@ -28,8 +28,10 @@ from strata.types import (
     FailedEvent,
     Finish,
     Logprob,
+    ProgressEvent,
     Request,
     RequestError,
+    RowState,
     Sampling,
     TokenEvent,
     Usage,
@@ -48,6 +50,7 @@ class ByteTokenizer:
     end_ids = frozenset({EOS, 258})
     special_ids = frozenset({BOS, EOS, 258})
     names: ClassVar = {BOS: "<s>", EOS: "</s>", 258: "<end>"}
+    named: ClassVar = {"bos_token": "<s>", "eos_token": "</s>"}
 
     def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
         head = [BOS] if start else []
@@ -82,6 +85,8 @@ class Rendered:
 class PlainTemplate:
     """`role: content` lines."""
 
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
 
@@ -104,7 +109,7 @@ class PlainTemplate:
         return Rendered(tuple(tokens), (1,), len(stable), text)
 
 
-Step = int | float | Exception | FailedEvent | Finish
+Step = int | float | Exception | FailedEvent | Finish | ProgressEvent
 Script = Callable[[Request], Iterable[Step]]
 
 
@@ -146,6 +151,8 @@ class ScriptedEvents:
         if isinstance(step, Exception):
             self.over = True
             raise step
+        if isinstance(step, ProgressEvent):
+            return step
         if isinstance(step, FailedEvent):
             self.over = True
             return step
@@ -202,6 +209,7 @@ class ScriptedEngine:
     past: tuple[Record, ...] = ()
     now: Snapshot | None = None
     use: ExpertUse | None = None
+    running: tuple[RowState, ...] = ()
     freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
@@ -212,6 +220,9 @@ class ScriptedEngine:
 
     def snapshot(self) -> Snapshot:
         return self.now or Snapshot(ready=self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+
+    def rows(self) -> tuple[RowState, ...]:
+        return self.running
 
     async def clear_cache(self) -> Freed:
         return self.freed
