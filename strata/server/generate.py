@@ -17,7 +17,7 @@ from strata.server.job import Run
 from strata.server.metrics import Meters
 from strata.server.service import Service
 from strata.text.delta import Delta, Kind
-from strata.text.stream import TextStream
+from strata.text.stream import Piece, TextStream
 from strata.types import DoneEvent, FailedEvent, Finish, Logprob, ProgressEvent, TokenEvent, Usage
 
 TOOL_CALLS = "tool_calls"
@@ -83,11 +83,11 @@ class _Splitting:
         self._open: set[int | None] = set()
         self._ended = False
 
-    def feed(self, text: str, last: bool = False) -> list[Delta]:
+    def feed(self, piece: Piece, last: bool = False) -> list[Delta]:
         """The next text's deltas; `last`: and those held back."""
         if self._segmenter is None:
             return []
-        deltas = self._segmenter.feed(text) if text else []
+        deltas = self._segmenter.feed(piece.text, piece.marks) if piece.text else []
         if last:
             deltas += self._segmenter.finish()
         for i, delta in enumerate(deltas, 1):
@@ -126,7 +126,8 @@ async def parts(
     Raises RequestError when the engine refuses or fails the run.
     """
     request = run.request
-    text = TextStream(service.tokenizer, run.stop, request.sampling.min_tokens)
+    least, markers = request.sampling.min_tokens, run.output.markers
+    text = TextStream(service.tokenizer, run.stop, least, markers)
     split = _Splitting(run)
     part = Part("", [], [])
     finish = ""
@@ -147,7 +148,7 @@ async def parts(
                 continue
             piece = text.feed(event.token)
             part.text += piece.text
-            part.deltas = split.feed(piece.text, last=piece.stopped)
+            part.deltas = split.feed(piece, last=piece.stopped)
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
                 events.close(Finish.STOP)
@@ -159,8 +160,8 @@ async def parts(
                 part = Part("", [], [])
     if not finish:
         raise Refusal("the engine ended the answer without a reason", status=500)
-    rest = text.finish().text
-    part.text += rest
+    rest = text.finish()
+    part.text += rest.text
     part.deltas = split.feed(rest, last=True)
     part.finish = split.finish(finish)
     yield tally.take(part)

@@ -70,10 +70,10 @@ def _free(service: Service, wanted: Format | None, tools: Tools) -> Callable[[],
             message = f"{wanted.field} cannot be met beside tools; set tool_choice to 'none'"
             raise Refusal(message, field=wanted.field)
         return format_guide(service, wanted)
-    if not tools:
-        return service.grammars.lark(f"start: {_BREAK} answer\nanswer: {_json(wanted)}", wanted.field)
-    calls = service.dialect.tool_grammar(tools, "required", True).replace("start:", "calls:", 1)
-    text = f"start: {_BREAK} answer | calls\nanswer: {_json(wanted)}\n{calls}"
+    text = f"start: {_BREAK} answer\nanswer: {_json(wanted)}\n"
+    if tools:
+        calls = service.dialect.tool_grammar(tools, "required", True)
+        text = text.replace("answer", "answer | calls", 1) + calls.replace("start:", "calls:", 1)
     return service.grammars.lark(text, wanted.field)
 
 

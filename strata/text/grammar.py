@@ -170,7 +170,9 @@ class Grammars:
 
 def _sentence(error: str) -> str:
     """What llguidance says, in one line: without its excerpts of the grammar."""
-    lines = [line for line in error.splitlines() if not re.match(r"\s*(\d+ \||\^|<non-verbose/>)", line)]
+    lines = [
+        line for line in error.splitlines() if not re.match(r"\s*(\d+ \||\^|<non-verbose/>)", line)
+    ]
     told = next((line for line in lines if line.startswith("error: ")), "".join(lines[:1]))
     told = re.sub(r"^(error: |at \d+\(\d+\): failed to compile JSON schema: )", "", told)
     return told[:200]

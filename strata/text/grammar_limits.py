@@ -24,8 +24,7 @@ _JOINED = 12
 _NAMES = {"properties": 2000, "patternProperties": 64}
 
 _JOINING = ("$ref", "anyOf", "oneOf")
-_QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
-_EXPRESSION = re.compile(r"/(?:\\.|[^/\\\n])+/")
+_LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|/((?:\\.|[^/\\\n])+)/')
 _JSON = re.compile(r"%json\s*")
 
 
@@ -81,10 +80,10 @@ def check_lark(text: str, field: str) -> None:
         check_schema(schema, field)
         plain.append(text[at : match.start()])
         at = end
-    bare = _QUOTED.sub("", "".join((*plain, text[at:])))
-    expressions = set(_EXPRESSION.findall(bare))
+    rest = "".join((*plain, text[at:]))
+    expressions = set(_LITERAL.findall(rest))
     _check(sum(map(len, expressions)), _REGEX, "characters of regular expressions", field)
-    bare = _EXPRESSION.sub("", bare)
+    bare = _LITERAL.sub("", rest)
     _check(bare.count("&"), _JOINED, "joined expressions (&)", field)
     operators = sum(bare.count(sign) for sign in "?*+~[{")
     _check(operators, _OPERATORS, "operators", field)

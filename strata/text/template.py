@@ -50,7 +50,10 @@ class Prompt:
 
 
 class ChatTemplate:
-    """A model's chat template with its tokenizer. Thread safe. `source`, `tool_source`: the texts."""
+    """A model's chat template with its tokenizer. Thread safe.
+
+    source, tool_source: the templates' texts.
+    """
 
     def __init__(self, tokenizer: Tokenizer, source: str, tool_source: str | None = None) -> None:
         """tool_source: the template for requests with tools, where a model has two."""

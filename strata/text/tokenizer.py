@@ -30,6 +30,7 @@ class Tokenizer:
     vocab_size: ids are below it (a model's matrices may have more rows). bos: id or None.
     end_ids: ids that end an answer. special_ids: control tokens. named: texts of bos_token,
     eos_token, ... for chat templates. added_tokens: text -> whether it is a control token.
+    added_ids: text -> id.
     """
 
     def __init__(self, facts: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -40,6 +41,7 @@ class Tokenizer:
         self.named: Mapping[str, str] = facts.named
         self._begins, self._strips = facts.begins, facts.strips
         self.added_tokens = {token.content: token.special for token in facts.tokens.values()}
+        self.added_ids = {token.content: number for number, token in facts.tokens.items()}
         self._backend = Backend(facts.base, facts.tokens)
         self._added = AddedTokens(facts.tokens)
         self._cache = SegmentCache(cache_bytes)
