@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -51,9 +52,10 @@ PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-# A body of this many bytes or more is parsed, rendered and tokenised in a thread:
-# below it costs less than the event loop would notice.
+# A body of this many bytes or more is parsed, rendered and tokenised in a thread, and so is
+# one that may have a grammar to compile: others cost less than the event loop would notice.
 THREAD_BYTES = 8 * 1024
+MAY_COMPILE = re.compile(rb"schema|json_object|regex|grammar|tool_choice")
 # Documented without /v1; everything else with it.
 PLAIN_PATHS = frozenset(
     ["/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize", "/props", "/slots"]
@@ -228,9 +230,9 @@ class Actions:
             self._meters.duration.observe(time.perf_counter() - exchange.started_at)
 
     async def _read(self, exchange: Exchange, kind: type[M], use: Callable[[M], T]) -> T:
-        """`use` of the body as a `kind`, in a thread when the body is long."""
+        """`use` of the body as a `kind`, in a thread when that may take long."""
         body = await exchange.body(self._access.body_limit)
-        if len(body) < THREAD_BYTES:
+        if len(body) < THREAD_BYTES and not MAY_COMPILE.search(body):
             return use(parse(kind, body))
         return await asyncio.to_thread(lambda: use(parse(kind, body)))
 

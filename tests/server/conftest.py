@@ -40,10 +40,11 @@ from strata.types import (
 CONTEXT = 4096
 BOS, EOS = 256, 257
 VOCAB = 300
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
 class ByteTokenizer:
-    """One token a byte."""
+    """One token a byte, and the markers that models write."""
 
     vocab_size = VOCAB
     bos: int | None = BOS
@@ -51,12 +52,14 @@ class ByteTokenizer:
     special_ids = frozenset({BOS, EOS, 258})
     names: ClassVar = {BOS: "<s>", EOS: "</s>", 258: "<end>"}
     named: ClassVar = {"bos_token": "<s>", "eos_token": "</s>"}
+    markers: ClassVar = dict(enumerate(MARKERS, 259))
+    added_ids: ClassVar = {text: token for token, text in (names | markers).items()}
+    added_tokens: ClassVar = dict.fromkeys(names.values(), True) | dict.fromkeys(MARKERS, False)
 
     def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
         head = [BOS] if start else []
-        if special:
-            for token, name in self.names.items():
-                text = text.replace(name, f"\ue000{token:03d}")
+        for token, name in (self.names | self.markers if special else self.markers).items():
+            text = text.replace(name, f"\ue000{token:03d}")
         ids: list[int] = []
         for i, piece in enumerate(text.split("\ue000")):
             if i:
@@ -65,9 +68,14 @@ class ByteTokenizer:
             ids += piece.encode()
         return head + ids
 
+    def has_control(self, text: str) -> bool:
+        return any(name in text for name in self.names.values())
+
     def token_bytes(self, token: int, special: bool = False) -> bytes:
         if token < 256:
             return bytes([token])
+        if token in self.markers:
+            return self.markers[token].encode()
         return self.names.get(token, "").encode() if special else b""
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
@@ -83,9 +91,11 @@ class Rendered:
 
 
 class PlainTemplate:
-    """`role: content` lines."""
+    """`role: content` lines, then `header`."""
 
     source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    tool_source = None
+    header = "assistant: "
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -104,9 +114,10 @@ class PlainTemplate:
             raise RequestError("a chat cannot begin with a tool", field="messages.0")
         text = "".join(f"{m['role']}: {m.get('content', '')}\n" for m in messages)
         header = add_generation_prompt and not continue_final_message
-        stable = ByteTokenizer().encode(text)
-        tokens = stable + list(b"assistant: " if header else b"")
-        return Rendered(tuple(tokens), (1,), len(stable), text)
+        encode, end = ByteTokenizer().encode, self.header if header else ""
+        stable = encode(text)
+        tokens = stable + encode(end, start=False)
+        return Rendered(tuple(tokens), (1,), len(stable), text + end)
 
 
 Step = int | float | Exception | FailedEvent | Finish | ProgressEvent
@@ -114,10 +125,10 @@ Script = Callable[[Request], Iterable[Step]]
 
 
 def say(text: str, *, end: bool = True, wait: float = 0.0) -> Script:
-    """A script that answers with the bytes of `text`, then ends as a model does."""
+    """A script that answers with the tokens of `text`, then ends as a model does."""
 
     def script(request: Request) -> Iterator[Step]:
-        for count, token in enumerate(text.encode(), 1):
+        for count, token in enumerate(ByteTokenizer().encode(text, start=False), 1):
             if wait:
                 yield wait
             yield token
