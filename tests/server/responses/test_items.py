@@ -24,6 +24,8 @@ ITEM = TypeAdapter(ResponseItem)
 class Everything:
     """A template that writes all that it is given: any difference is one of tokens."""
 
+    source, tool_source = "<think></think>", None
+
     def __init__(self, tokenizer, example):
         self.tokenizer, self.example = tokenizer, example
 
