@@ -18,6 +18,7 @@ from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
+from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_states import STATES
 
@@ -512,6 +513,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *RESPONSES,
     ]
     for bug in bugs
 ]

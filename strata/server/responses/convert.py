@@ -53,6 +53,7 @@ def chat_request(body: ResponsesBody, before: Sequence[Item], given: Sequence[It
     effort = body.reasoning.effort if body.reasoning else None
     thinking, budget = EFFORTS[effort] if effort else (None, None)
     variables = ({"reasoning_effort": effort} if effort else {}) | (body.chat_template_kwargs or {})
+    wish = variables.get("enable_thinking")
     wanted = "message.output_text.logprobs" in (body.include or ())
     return ChatRequest(
         body,
@@ -62,7 +63,7 @@ def chat_request(body: ResponsesBody, before: Sequence[Item], given: Sequence[It
         parallel=body.parallel_tool_calls is not False,
         format=_format(body),
         variables=variables,
-        thinking=variables.get("enable_thinking", thinking),
+        thinking=wish if isinstance(wish, bool) else thinking,
         budget=budget,
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if wanted or body.top_logprobs else None,

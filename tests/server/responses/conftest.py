@@ -26,7 +26,7 @@ class Marks:
     def __init__(self) -> None:
         self._held, self._kind, self._call = "", Kind.CONTENT, -1
 
-    def feed(self, text: str) -> list[Delta]:
+    def feed(self, text: str, marks: object = ()) -> list[Delta]:
         out = []
         for char in text:
             if not self._held and char != "<":
