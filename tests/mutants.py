@@ -20,6 +20,7 @@ from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_responses import RESPONSES
 from mutants_rows import ROWS
+from mutants_segment import SEGMENT
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -514,6 +515,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *KV,
         *QUANTISED,
         *RESPONSES,
+        *SEGMENT,
     ]
     for bug in bugs
 ]
