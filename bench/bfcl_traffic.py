@@ -3,7 +3,7 @@
 Answers need not be right: what is checked is the server. See README.md for the rules; a sample is
 `--every 20`.
 
-    python bench/bfcl_traffic.py [--every 1] [--clients 4] [--url URL] [-- flags of strata serve]
+    python bench/bfcl_traffic.py [--every 1 [--offset 0]] [--clients 4] [--url URL] [-- flags]
 
 Each turn is asked twice: with `tool_choice` "required", and after the tools' (made up) results
 once more, with "auto". Fails when
@@ -165,12 +165,13 @@ async def play(url: str, cases: list[Case], clients: int, outcome: Outcome) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="take each n-th case")
+    parser.add_argument("--offset", type=int, default=0, help="of the first of them")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--url", help="a server that runs; else one of its own")
     parser.add_argument("flags", nargs="*", help="flags of strata serve, after --")
     options = parser.parse_args()
     suite, outcome = Suite(), Outcome()
-    cases = [*suite.single(), *suite.multi()][:: options.every]
+    cases = [*suite.single(), *suite.multi()][options.offset :: options.every]
     process, url = (None, options.url) if options.url else start(options.flags)
     try:
         asyncio.run(play(url, cases, options.clients, outcome))
