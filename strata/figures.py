@@ -34,8 +34,8 @@ class ExpertUse:
 @dataclass(frozen=True, slots=True)
 class ExpertFigures:
     """One layer's experts since start. `prefetched` were started on a guess, of which `used` were
-    then wanted and `wasted` left without. Slots that several layers share are told by the first of them,
-    as `device_room` and `host_room` bytes.
+    then wanted and `wasted` left without. Slots that several layers share are told by the first
+    of them, as `device_room` and `host_room` bytes.
     """
 
     layer: int
@@ -56,8 +56,8 @@ class ExpertFigures:
 @dataclass(frozen=True, slots=True)
 class RowFigures:
     """Rows of tables that stay in their file, looked up since start: `hits` needed no read.
-    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them. `held` of
-    `room` bytes hold rows now.
+    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them. `held`
+    of `room` bytes hold rows now.
     """
 
     lookups: int = 0

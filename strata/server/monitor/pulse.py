@@ -1,7 +1,8 @@
 """Pulse: one snapshot a second for all who watch, and none while nobody does.
 
 A beat is built once, however many watch it. Who reads slowly gets the newest beat when it is ready
-for it and never a queue of old ones; what has ended since its last one is counted for each. Used on the event loop's thread only; the machine is asked in a thread.
+for it and never a queue of old ones; what has ended since its last one is counted for each. Used
+on the event loop's thread only; the machine is asked in a thread.
 """
 
 from __future__ import annotations
