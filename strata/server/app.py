@@ -182,7 +182,8 @@ class Actions:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
         service = self._lobby.present
         snapshot = service.engine.snapshot() if service else Snapshot()
-        await exchange.reply(200, metrics.render(self._meters, snapshot), metrics.KIND)
+        model = service.model.id if service else ""
+        await exchange.reply(200, metrics.render(self._meters, snapshot, model), metrics.KIND)
 
     async def health(self, exchange: Exchange, caller: str) -> None:
         """GET /health: 200, or 503 with the reason."""

@@ -32,7 +32,10 @@ TOOLS = [
             },
         },
     },
-    {"type": "function", "function": {"name": "list", "parameters": {"type": "object", "properties": {}}}},
+    {
+        "type": "function",
+        "function": {"name": "list", "parameters": {"type": "object", "properties": {}}},
+    },
 ]
 SCHEMAS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
 PERSON = {
