@@ -18,6 +18,7 @@ from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
+from mutants_segment import SEGMENT
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -510,6 +511,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *SEGMENT,
     ]
     for bug in bugs
 ]
