@@ -177,6 +177,15 @@ def test_the_client_accumulates_a_stream(client, engine, speak):
     assert [call.function.name for call in final.message.tool_calls] == ["weather", "clock"]
 
 
+def test_a_client_that_leaves_in_a_call_cancels(client, engine, speak, eventually):
+    engine.script = speak(CALL * 50, wait=0.002)
+    with ask(client, stream=True) as stream:
+        for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.tool_calls:
+                break
+    eventually(lambda: len(engine.cancelled) == 1)
+
+
 def test_another_dialect(client, engine, speak, template):
     template.source = HERMES
     said = json.dumps({"name": "weather", "arguments": ARGUMENTS})
