@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -18,6 +19,7 @@ from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
+from mutants_segment import SEGMENT
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -503,6 +505,7 @@ MUTANTS: list[Mutant] = CACHE + [
     for module, tests, bugs in [
         *ENGINE,
         *STATES,
+        *CHAT,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -510,6 +513,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *SEGMENT,
     ]
     for bug in bugs
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,17 +24,20 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import experts, facts, metrics
-from strata.server.answer import Answer, Form
-from strata.server.chat import ChatForm, chat_job
+from strata.server import experts, facts, llama, metrics
+from strata.server.answer import Answer
+from strata.server.body import parse
+from strata.server.chat import ChatForm, chat_request
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import ClientGone, Refusal
+from strata.server.errors import ClientGone, Refusal, Voice
 from strata.server.exchange import Exchange
+from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.openapi import openapi_document
-from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
+from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
+from strata.server.talk import chat_job
 from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
@@ -46,11 +50,14 @@ PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-# A body of this many bytes or more is parsed, rendered and tokenised in a thread:
-# below it costs less than the event loop would notice.
+# A body of this many bytes or more is parsed, rendered and tokenised in a thread, and so is
+# one that may have a grammar to compile: others cost less than the event loop would notice.
 THREAD_BYTES = 8 * 1024
+MAY_COMPILE = re.compile(rb"schema|json_object|regex|grammar|tool_choice")
 # Documented without /v1; everything else with it.
-PLAIN_PATHS = frozenset({"/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize"})
+PLAIN_PATHS = frozenset(
+    ["/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize", "/props", "/slots"]
+)
 
 
 def page(read: Callable[[Exchange], bytes]) -> Action:
@@ -67,7 +74,10 @@ def _missing(exchange: Exchange) -> bytes:
 
 
 class Resource:
-    """One path: its methods, who may use them, and what happens at the end of a request."""
+    """One path: its methods, who may use them, and what happens at the end of a request.
+
+    `voice` says its errors as the path's API does.
+    """
 
     def __init__(
         self,
@@ -77,15 +87,17 @@ class Resource:
         actions: Mapping[str, Action],
         *,
         public: bool = False,
+        voice: Voice = Voice(),  # noqa: B008 - it has no state
     ) -> None:
         self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._voice = voice
         self._actions = dict(actions)
         if "GET" in actions:
             self._actions["HEAD"] = actions["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        exchange = Exchange(scope, receive, send, PING_S)
+        exchange = Exchange(scope, receive, send, PING_S, self._voice)
         self._meters.open += 1
         try:
             await self._serve(exchange)
@@ -185,7 +197,7 @@ class Actions:
         service = self._lobby.service()
 
         def prepare(body: ChatBody) -> tuple[Job, Form]:
-            job = chat_job(service, body, caller)
+            job = chat_job(service, chat_request(body), caller)
             return job, ChatForm(job, service.names, bool(body.logprobs))
 
         await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))
@@ -207,9 +219,9 @@ class Actions:
             self._meters.duration.observe(time.perf_counter() - exchange.started_at)
 
     async def _read(self, exchange: Exchange, kind: type[M], use: Callable[[M], T]) -> T:
-        """`use` of the body as a `kind`, in a thread when the body is long."""
+        """`use` of the body as a `kind`, in a thread when that may take long."""
         body = await exchange.body(self._access.body_limit)
-        if len(body) < THREAD_BYTES:
+        if len(body) < THREAD_BYTES and not MAY_COMPILE.search(body):
             return use(parse(kind, body))
         return await asyncio.to_thread(lambda: use(parse(kind, body)))
 
@@ -225,6 +237,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
         ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
+        ("/v1/slots", {"GET": page(lambda _: llama.slots(lobby.service()))}, False),
+        ("/v1/props", {"GET": page(lambda _: llama.props(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
         (
             "/v1/cache",

@@ -1,4 +1,6 @@
-"""Refusals and failures in OpenAI's shape: `{"error": {message, type, param, code}}`.
+"""Refusals and failures, and how an API says them.
+
+OpenAI's way is `{"error": {message, type, param, code}}`.
 
 Knows which kind and code fit an HTTP status. Knows no request and no socket. A message
 says what is allowed; it never repeats more of a client's text than a field's name.
@@ -43,6 +45,22 @@ class Refusal(RequestError):
         super().__init__(message, status=status, field=field, retry_after=retry_after)
         self.code = code
         self.headers = headers
+
+
+class Voice:
+    """What an API says beside its answers: errors and signs of life. This one's is OpenAI's."""
+
+    def error(self, error: RequestError) -> bytes:
+        """The body of an answer that is an error."""
+        return error_payload(error)
+
+    def error_event(self, error: RequestError) -> bytes:
+        """An error within a stream, its last event."""
+        return b"data: " + self.error(error) + b"\n\n"
+
+    def ping(self) -> bytes:
+        """What goes into a silent stream, also before its first part; SSE's comment."""
+        return b": ping\n\n"
 
 
 class ClientGone(Exception):

@@ -42,6 +42,8 @@ _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/experts", "get", "Where experts came from, in all and by layer.", None, _READ),
     ("/v1/cache", "get", "What is cached, and what that has saved.", None, _READ),
     ("/v1/cache", "delete", "Drop what no running request uses.", None, _READ),
+    ("/slots", "get", "What runs now, in llama.cpp's shape.", None, _READ),
+    ("/props", "get", "What is served, in llama.cpp's shape.", None, _READ),
     ("/tokenize", "post", "Text or chat to token ids.", TokenizeBody, " ".join(_ERRORS)),
     ("/detokenize", "post", "Token ids to text.", DetokenizeBody, " ".join(_ERRORS)),
     ("/metrics", "get", "Counters, as Prometheus text.", None, "400 401 403"),
