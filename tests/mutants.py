@@ -19,6 +19,7 @@ from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -503,6 +504,7 @@ MUTANTS: list[Mutant] = CACHE + [
     for module, tests, bugs in [
         *ENGINE,
         *STATES,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
