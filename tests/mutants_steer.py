@@ -20,7 +20,6 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "self._open = thinking is not None and thinking.open",
                 "self._open = False",
             ),
-            ("what is open may be opened", "and not thinking.open", "and True"),
             (
                 "a guide alone is no reason to steer",
                 "if request.guide is None and (thinking is None or thinking.budget is None)",
