@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from small_vocabulary import CONTROL, END, STOP, small
 from vocabularies import Pair
 
+from strata.text import grammar
 from strata.text.grammar import Grammars
 from strata.text.tokenizer import Tokenizer
 from strata.types import Guide, RequestError
@@ -236,6 +237,19 @@ def test_bad_expressions_and_grammars_say_where(grammars: Grammars) -> None:
     assert "3(" in str(refused(lambda: grammars.lark('start: "a"\n\nfoo: ((')))
     assert "foo" in str(refused(lambda: grammars.lark("start: foo")))
     assert refused(lambda: grammars.lark("")).field == "grammar"
+
+
+def test_a_library_that_breaks_down_is_a_refusal(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        pass
+
+    def panic(*_: object, **__: object) -> None:
+        raise Panic
+
+    monkeypatch.setattr(grammar, "LLMatcher", panic)
+    assert "cannot be compiled" in str(refused(lambda: grammars.regex("panic")))
 
 
 def test_a_schema_cannot_loosen_its_own_rules(grammars: Grammars) -> None:
