@@ -277,8 +277,13 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("one tokenisation is forced", '{"no_forcing": true}', '{"no_forcing": false}'),
             (
                 "a grammar that is none is taken",
-                "            if matcher.is_error():\n                message",
-                "            if False:\n                message",
+                "if matcher is None or matcher.is_error():",
+                "if matcher is None:",
+            ),
+            (
+                "a panic is nobody's",
+                "except BaseException as error:",
+                "except Exception as error:",
             ),
             (
                 "what is used is dropped",

@@ -33,38 +33,6 @@ def allowed(guide: Guide, size: int) -> set[int]:
     return set(left.tolist())
 
 
-# ---------------------------------------------------------------- the tokenizer
-
-
-@pytest.mark.parametrize("name", ["smollm", "qwen", "spm", "bytes"])
-def test_the_trie_spells_tokens_as_we_do(name: str, request: pytest.FixtureRequest) -> None:
-    pair: Pair = request.getfixturevalue(f"{name}_pair")
-    ours = pair.ours
-    theirs = Grammars(ours)._tokenizer
-    assert theirs.vocab_size == ours.vocab_size
-    assert set(theirs.eos_tokens) == ours.end_ids
-    for token in range(ours.vocab_size):
-        spelled = ours.token_bytes(token, special=True)
-        # The byte ff, which no UTF-8 has, is how the trie marks control tokens.
-        assert theirs.decode_bytes([token]) == spelled.removeprefix(b"\xff"), token
-        if token in ours.special_ids:
-            assert theirs.is_special_token(token)
-
-
-@pytest.mark.parametrize("name", ["smollm", "qwen"])
-def test_what_our_tokenizer_makes_of_a_text_of_the_language_is_allowed(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    ours: Tokenizer = request.getfixturevalue(f"{name}_pair").ours
-    texts = ['{"name": "Ünïcödé 字 👍🏽", "n": [1, -2.5e3, null]}', '{\n  "a": {}\n}', "{}"]
-    for text in texts:
-        guide = Grammars(ours).json_object()()
-        for token in ours.encode(text, start=False):
-            assert token in allowed(guide, ours.vocab_size), (text, token)
-            guide.accept(token)
-        assert guide.ended
-
-
 # ---------------------------------------------------------------- brute force
 
 Language = tuple[str, frozenset[str]]  # a regular expression and all it matches
@@ -381,3 +349,35 @@ def test_the_last_grammars_are_kept_and_no_more(
     grammars.regex("kept 1")
     assert len(built) == 66
     assert len(grammars._compiled) == 64
+
+
+# ---------------------------------------------------------------- the tokenizer
+
+
+@pytest.mark.parametrize("name", ["smollm", "qwen", "spm", "bytes"])
+def test_the_trie_spells_tokens_as_we_do(name: str, request: pytest.FixtureRequest) -> None:
+    pair: Pair = request.getfixturevalue(f"{name}_pair")
+    ours = pair.ours
+    theirs = Grammars(ours)._tokenizer
+    assert theirs.vocab_size == ours.vocab_size
+    assert set(theirs.eos_tokens) == ours.end_ids
+    for token in range(ours.vocab_size):
+        spelled = ours.token_bytes(token, special=True)
+        # The byte ff, which no UTF-8 has, is how the trie marks control tokens.
+        assert theirs.decode_bytes([token]) == spelled.removeprefix(b"\xff"), token
+        if token in ours.special_ids:
+            assert theirs.is_special_token(token)
+
+
+@pytest.mark.parametrize("name", ["smollm", "qwen"])
+def test_what_our_tokenizer_makes_of_a_text_of_the_language_is_allowed(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    ours: Tokenizer = request.getfixturevalue(f"{name}_pair").ours
+    texts = ['{"name": "Ünïcödé 字 👍🏽", "n": [1, -2.5e3, null]}', '{\n  "a": {}\n}', "{}"]
+    for text in texts:
+        guide = Grammars(ours).json_object()()
+        for token in ours.encode(text, start=False):
+            assert token in allowed(guide, ours.vocab_size), (text, token)
+            guide.accept(token)
+        assert guide.ended
