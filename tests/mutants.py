@@ -21,6 +21,7 @@ from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -506,6 +507,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *STATES,
         *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
