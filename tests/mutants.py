@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
+from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -19,6 +20,7 @@ from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_rows import ROWS
+from mutants_segment import SEGMENT
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -505,6 +507,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *ANTHROPIC,
         *STATES,
+        *CHAT,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -512,6 +515,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *SEGMENT,
     ]
     for bug in bugs
 ]

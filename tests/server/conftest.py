@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import httpx
+import numpy as np
 import pytest
 
 from strata.figures import ExpertUse, Freed, Record, Snapshot
@@ -28,6 +29,7 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
+    Guide,
     Logprob,
     ProgressEvent,
     Request,
@@ -400,3 +402,24 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def allowed(service: Service) -> Callable[[Guide, str], bool]:
+    """Whether a guide lets exactly a text come, token by token, and end."""
+    tokenizer = service.tokenizer
+
+    def walk(guide: Guide, text: str) -> bool:
+        for token in tokenizer.encode(text, start=False):
+            row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+            guide.mask(row)
+            if row[token] != 0:
+                return False
+            guide.accept(token)
+        if guide.ended:
+            return True
+        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+        guide.mask(row)
+        return any(row[end] == 0 for end in tokenizer.end_ids)
+
+    return walk

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import openai
 import pytest
 
@@ -178,6 +177,15 @@ def test_the_client_accumulates_a_stream(client, engine, speak):
     assert [call.function.name for call in final.message.tool_calls] == ["weather", "clock"]
 
 
+def test_a_client_that_leaves_in_a_call_cancels(client, engine, speak, eventually):
+    engine.script = speak(CALL * 50, wait=0.002)
+    with ask(client, stream=True) as stream:
+        for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.tool_calls:
+                break
+    eventually(lambda: len(engine.cancelled) == 1)
+
+
 def test_another_dialect(client, engine, speak, template):
     template.source = HERMES
     said = json.dumps({"name": "weather", "arguments": ARGUMENTS})
@@ -209,20 +217,6 @@ def test_token_ids_cover_every_token(call, engine, speak, service):
 # ---------------------------------------------------------------- what forces calls
 
 
-def allowed(service, guide, text: str) -> bool:
-    """Whether a guide lets exactly this text come, token by token, and end after it."""
-    tokenizer = service.tokenizer
-    for token in [*tokenizer.encode(text, start=False), None]:
-        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
-        guide.mask(row)
-        if token is None:
-            return guide.ended or any(row[end] == 0 for end in tokenizer.end_ids)
-        if row[token] != 0:
-            return False
-        guide.accept(token)
-    raise AssertionError
-
-
 WRITTEN = CALL.replace('Rome "the\n eternal"', "Rome")
 
 
@@ -240,12 +234,12 @@ WRITTEN = CALL.replace('Rome "the\n eternal"', "Rome")
         ("weather", True, WRITTEN.replace("\n3\n", "\nthree\n"), False),
     ],
 )
-def test_forced_calls(call, engine, service, choice, parallel, text, fits):
+def test_forced_calls(call, engine, allowed, choice, parallel, text, fits):
     named = {"type": "function", "function": {"name": choice}}
     wanted = choice if choice == "required" else named
     answer = call.chat(tools=TOOLS, tool_choice=wanted, parallel_tool_calls=parallel)
     assert answer.status == 200
-    assert allowed(service, engine.requests[0].guide(), text) == fits
+    assert allowed(engine.requests[0].guide(), text) == fits
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
@@ -268,6 +262,7 @@ def test_free_answers_have_no_guide(call, engine, choice):
         ({"regex": "a"}, "regex", "tool_choice"),
         ({"grammar": 'start: "a"'}, "grammar", "tool_choice"),
         ({"tools": [*TOOLS, tool("clock")]}, "tools.2", "clock"),
+        ({"tools": [{"type": "web_search"}, *TOOLS, tool("clock")]}, "tools.3", "clock"),
         (
             {"tools": [TOOLS[1], {"function": {"name": "f", "parameters": []}}]},
             "tools.1.function.parameters",
@@ -290,6 +285,17 @@ def test_refused(call, engine, fields, field, said):
     answer = call.chat(**{"tools": TOOLS, **fields})
     assert (answer.status, answer.error["param"]) == (400, field), answer.body
     assert said in answer.error["message"] and not engine.requests
+
+
+def test_what_the_form_cannot_force_names_its_tool(call):
+    odd = tool("f")
+    odd["function"]["parameters"]["not"] = {"required": ["a"]}
+    answer = call.chat(tools=[*TOOLS, odd], tool_choice="required")
+    assert (answer.status, answer.error["param"]) == (400, "tools.2")
+    assert "not" in answer.error["message"]
+    assert call.chat(tools=[*TOOLS, odd]).status == 200
+    one = {"type": "function", "function": {"name": "clock"}}
+    assert call.chat(tools=[*TOOLS, odd], tool_choice=one).status == 200
 
 
 def test_a_tool_that_is_no_function_is_left_out(call, template):

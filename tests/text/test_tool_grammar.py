@@ -47,6 +47,7 @@ TOOLS: dict[str, Any] = {
             "any": {},
             "yes": True,
             "no": False,
+            "never": {"type": "boolean", "enum": ["yes", "no"]},
             "e": {"enum": [1, "1", None]},
             "z": {"anyOf": [{"type": "string", "pattern": "^[0-9]$"}, {"type": "integer"}]},
         },

@@ -10,7 +10,8 @@
 
 The form has no escapes. A value ends at a closing tag that another parameter or the function's end
 follows; so look-alikes are text. One line break on each side of a value is the template's. The
-outer tags may be missing, since models forget them.
+outer tags may be missing, since models forget them; so the letters of a call are a call, whatever
+tokens spell them.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class QwenXml:
             body = []
             for key in dict.fromkeys((*declared, *map(str, required))):
                 inner = declared.get(key, leaf.get("additionalProperties"))
-                if inner is False:
+                if key not in required and not parameters.possible(inner):
                     continue
                 part = f"{rule}_{next(numbers)}"
                 body.append(part + ("" if key in required else "?"))
@@ -171,6 +172,7 @@ def _json(reader: Reader) -> Steps[str | None]:
 # ------------------------------------------------------------------ grammar
 
 _ANYTHING = r"(?s:.*)"
+_CLOSING = r"\n</parameter>"
 _PLAIN = {"type", "title", "description", "default", "examples"}
 _UNDONE = (
     *("not", "if", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
@@ -208,9 +210,6 @@ def _text(leaf: Leaf) -> str:
     if isinstance(leaf.get("pattern"), str):
         bare += f" & {lark.pattern(_anchored(leaf['pattern']) + _CLOSING)}"
     return bare
-
-
-_CLOSING = r"\n</parameter>"
 
 
 def _ended(source: str) -> str:

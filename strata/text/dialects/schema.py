@@ -146,6 +146,10 @@ class Schema:
             {"anyOf": found or [leaf.get("additionalProperties") for leaf in self.leaves]}
         )
 
+    def possible(self, schema: Any) -> bool:
+        """Whether a schema inside of this one allows anything, as far as types tell."""
+        return bool(self._leaves(schema))
+
     def value(self, schema: Any) -> Value:
         """What a schema inside of this one allows."""
         return Value(tuple(self._leaves(schema)) or ({},))
@@ -174,7 +178,10 @@ class Schema:
             for group in groups
         ]
         for parts in product(*inner):
-            yield reduce(_merged, (*parts, own))
+            leaf = reduce(_merged, (*parts, own))
+            listed = choices(leaf)
+            if listed is None or any(_fits(value, leaf) for value in listed):
+                yield leaf
 
     def _target(self, reference: str) -> Any:
         """What a reference into this schema means (RFC 6901); others allow everything."""
