@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_anthropic import ANTHROPIC
 from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
@@ -505,6 +506,7 @@ MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
     for module, tests, bugs in [
         *ENGINE,
+        *ANTHROPIC,
         *STATES,
         *CHAT,
         *STEER,

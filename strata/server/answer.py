@@ -83,7 +83,7 @@ class Answer:
                     whole.tokens += part.tokens
                     whole.logprobs += part.logprobs
                     whole.deltas += part.deltas
-                    whole.finish = part.finish
+                    whole.finish, whole.stop = part.finish, part.stop
             whole.text = "".join(texts)
             self.meters.finishes[whole.finish or ""] += 1
 

@@ -27,7 +27,8 @@ TOOL_CALLS = "tool_calls"
 class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
-    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says.
+    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says;
+    so is `stop`, the stop string that ended the text.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Part:
     logprobs: list[Logprob]
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
+    stop: str | None = None
 
 
 @dataclass(slots=True)
@@ -148,7 +150,7 @@ async def parts(
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
                 events.close(Finish.STOP)
-                part.finish = split.finish(Finish.STOP.value)
+                part.finish, part.stop = split.finish(Finish.STOP.value), piece.stop
                 yield tally.take(part)
                 return
             if split.ready(part):
