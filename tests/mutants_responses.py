@@ -122,9 +122,9 @@ RESPONSES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "tally.prompt - tally.cached",
             ),
             (
-                "log probabilities of reasoning are told",
-                "mine = logprobs if delta.kind is Kind.CONTENT else []",
-                "mine = logprobs",
+                "log probabilities are told as often as a part has pieces of text",
+                "logprobs = [] if mine else logprobs",
+                "pass",
             ),
             (
                 "the response waits for the first token",
