@@ -9,7 +9,7 @@ from strata.server.responses.store import BYTES, ENTRIES, Kept, Store
 
 NAMES = st.sampled_from("abcdefgh")
 STEP = st.one_of(
-    st.tuples(st.just("keep"), st.sampled_from("xy"), NAMES, st.integers(1, 40)),
+    st.tuples(st.just("keep"), st.sampled_from("xy"), NAMES, st.sampled_from([2, 5, 30])),
     st.tuples(st.just("find"), st.sampled_from("xy"), NAMES, st.just(0)),
     st.tuples(st.just("drop"), st.sampled_from("xy"), NAMES, st.just(0)),
 )
@@ -44,6 +44,15 @@ def test_the_newest_of_each_key_up_to_the_bounds(steps):
             for each in ever["x"] + ever["y"]:
                 expected = b"i" if each in kept else None
                 assert store.item(caller, f"i{each}") == expected
+
+
+def test_what_was_used_stays_longer():
+    store = Store(entries=3, size=1000)
+    for name in "abc":
+        store.keep("x", name, Kept(b"1", {}, 0))
+    assert store.find("x", "a")
+    store.keep("x", "d", Kept(b"1", {}, 0))
+    assert [bool(store.find("x", name)) for name in "abcd"] == [True, False, True, True]
 
 
 def test_what_is_too_large_pushes_nothing_out():
