@@ -19,6 +19,7 @@ from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
 from mutants_responses import RESPONSES
 from mutants_rows import ROWS
+from mutants_segment import SEGMENT
 from mutants_states import STATES
 
 SCENES = "tests/cache"
@@ -511,6 +512,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *SEGMENT,
         *RESPONSES,
     ]
     for bug in bugs

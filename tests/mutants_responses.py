@@ -122,9 +122,9 @@ RESPONSES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "tally.prompt - tally.cached",
             ),
             (
-                "log probabilities are told as often as a part has pieces of text",
-                "logprobs = [] if mine else logprobs",
-                "pass",
+                "log probabilities are not told",
+                "mine = logprobs if delta.kind is Kind.CONTENT else []",
+                "mine = []",
             ),
             (
                 "the response waits for the first token",

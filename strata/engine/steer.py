@@ -64,10 +64,9 @@ class Steer:
 
     @property
     def _due(self) -> bool:
-        thinking = self._thinking
-        return (
-            thinking is not None and thinking.budget is not None and self._spent >= thinking.budget
-        )
+        """Whether the budget is used up."""
+        budget = None if self._thinking is None else self._thinking.budget
+        return budget is not None and self._spent >= budget
 
     def mask(self, row: npt.NDArray[np.float32]) -> None:
         """Make logits of tokens that cannot come next -inf, in place. Raises what a Guide does."""

@@ -167,6 +167,7 @@ def _common(
         namespace=f"{caller}\n{body.cache_salt}" if body.cache_salt else caller,
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
+        guard=not body.ignore_eos,  # a benchmark wants its tokens, whatever they are
     )
 
 

@@ -151,11 +151,13 @@ class CompletionsForm(Form):
 def usage_of(runs: Sequence[Run], tallies: Sequence[Tally]) -> dict[str, Any]:
     """The usage object."""
     prompt, cached, completion = counts(runs, tallies)
+    thoughts = sum(tally.reasoning for tally in tallies)
     accounts = [t.usage for r, t in zip(runs, tallies, strict=True) if r.stats and t.usage]
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        **({"completion_tokens_details": {"reasoning_tokens": thoughts}} if thoughts else {}),
         **({"strata": experts.stats(accounts)} if len(accounts) == len(runs) else {}),
     }

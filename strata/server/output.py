@@ -29,8 +29,8 @@ def output_of(service: Service, chat: ChatRequest, text: str) -> Output:
     dialect, choice = service.dialect, chat.tool_choice
     tools = {} if choice == "none" else _parameters(chat.tools)
     forced = choice not in ("auto", "none")
-    thinking = _thinking(service, chat, text)
-    markers = dialect.markers(forced)
+    guide = _forced(service, chat, tools) if forced else _free(service, chat.format, tools)
+    thinking, markers = _thinking(service, chat, text), dialect.markers(guide is not None)
     return Output(
         segmenter=partial(
             Segmenter,
@@ -42,7 +42,7 @@ def output_of(service: Service, chat: ChatRequest, text: str) -> Output:
         ),
         markers=markers,
         one_call=not chat.parallel,
-        guide=_forced(service, chat, tools) if forced else _free(service, chat.format, tools),
+        guide=guide,
         thinking=thinking,
     )
 

@@ -77,12 +77,13 @@ def render(service: Service, chat: ChatRequest) -> Prompt:
             "with --chat-template FILE",
             field="messages",
         )
+    thinking = {} if chat.thinking is None else {"enable_thinking": chat.thinking}
     return service.template.render(
         list(chat.messages),
         tools=list(chat.tools) if chat.tools and chat.tool_choice != "none" else None,
         add_generation_prompt=chat.header,
         continue_final_message=chat.continued,
-        variables=dict(chat.variables),
+        variables=thinking | dict(chat.variables),
     )
 
 
@@ -112,14 +113,16 @@ def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, An
 
 def format_of(body: Common) -> Format | None:
     """What a body wants the answer to be. Raises a 400 where it wants several things."""
-    wanted, schema = body.response_format, None
-    if wanted is not None and wanted.json_schema is not None:
-        schema = wanted.json_schema.content
     formats: list[Format] = []
-    if wanted is not None and wanted.type == "json_schema" and schema is not None:
-        formats.append(Format("json_schema", schema, "response_format.json_schema.schema"))
-    elif wanted is not None and wanted.type != "text":
-        formats.append(Format("json_object"))
+    wanted = body.response_format
+    if wanted is not None and wanted.type != "text":
+        inner = wanted.json_schema.content if wanted.json_schema else None
+        if inner is not None and wanted.type == "json_schema":
+            formats.append(Format("json_schema", inner, "response_format.json_schema.schema"))
+        elif wanted.content is not None:
+            formats.append(Format("json_schema", wanted.content, "response_format.schema"))
+        else:
+            formats.append(Format("json_object"))
     if body.json_schema is not None:
         formats.append(Format("json_schema", body.json_schema, "json_schema"))
     if body.regex is not None:

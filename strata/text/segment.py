@@ -104,7 +104,9 @@ class Segmenter:
         if not solid:
             self._blank += text
             return
-        between = "" if self._called and not self._content else self._blank
-        self._reader.tell(Kind.CONTENT, between + solid)
+        told = self._blank + solid
+        self._reader.tell(
+            Kind.CONTENT, told if self._content or not self._called else told.lstrip()
+        )
         self._blank = text[len(solid) :]
         self._content, self._called = True, False

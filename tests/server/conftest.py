@@ -12,10 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import httpx
+import numpy as np
 import pytest
 
 from strata.figures import ExpertUse, Freed, Record, Snapshot
@@ -27,6 +29,7 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
+    Guide,
     Logprob,
     ProgressEvent,
     Request,
@@ -362,9 +365,18 @@ class Live:
 
 @pytest.fixture
 def live(service: Service) -> Iterator[Live]:
-    yield from _serve(create_app(Lobby(service), Access(body_limit=100_000)))
+    with _serve(create_app(Lobby(service), Access(body_limit=100_000))) as live:
+        yield live
 
 
+@pytest.fixture
+def live_of() -> Iterator[Callable[[Service], Live]]:
+    """Serves another service on a socket."""
+    with ExitStack() as opened:
+        yield lambda service: opened.enter_context(_serve(create_app(Lobby(service))))
+
+
+@contextmanager
 def _serve(app: Any) -> Iterator[Live]:
     listener = bind("127.0.0.1", 0)
     host, port = listener.getsockname()
@@ -390,3 +402,24 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def allowed(service: Service) -> Callable[[Guide, str], bool]:
+    """Whether a guide lets exactly a text come, token by token, and end."""
+    tokenizer = service.tokenizer
+
+    def walk(guide: Guide, text: str) -> bool:
+        for token in tokenizer.encode(text, start=False):
+            row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+            guide.mask(row)
+            if row[token] != 0:
+                return False
+            guide.accept(token)
+        if guide.ended:
+            return True
+        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+        guide.mask(row)
+        return any(row[end] == 0 for end in tokenizer.end_ids)
+
+    return walk

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import openai
 import pytest
 
@@ -178,6 +177,15 @@ def test_the_client_accumulates_a_stream(client, engine, speak):
     assert [call.function.name for call in final.message.tool_calls] == ["weather", "clock"]
 
 
+def test_a_client_that_leaves_in_a_call_cancels(client, engine, speak, eventually):
+    engine.script = speak(CALL * 50, wait=0.002)
+    with ask(client, stream=True) as stream:
+        for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.tool_calls:
+                break
+    eventually(lambda: len(engine.cancelled) == 1)
+
+
 def test_another_dialect(client, engine, speak, template):
     template.source = HERMES
     said = json.dumps({"name": "weather", "arguments": ARGUMENTS})
@@ -209,20 +217,6 @@ def test_token_ids_cover_every_token(call, engine, speak, service):
 # ---------------------------------------------------------------- what forces calls
 
 
-def allowed(service, guide, text: str) -> bool:
-    """Whether a guide lets exactly this text come, token by token, and end after it."""
-    tokenizer = service.tokenizer
-    for token in [*tokenizer.encode(text, start=False), None]:
-        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
-        guide.mask(row)
-        if token is None:
-            return guide.ended or any(row[end] == 0 for end in tokenizer.end_ids)
-        if row[token] != 0:
-            return False
-        guide.accept(token)
-    raise AssertionError
-
-
 WRITTEN = CALL.replace('Rome "the\n eternal"', "Rome")
 
 
@@ -240,12 +234,12 @@ WRITTEN = CALL.replace('Rome "the\n eternal"', "Rome")
         ("weather", True, WRITTEN.replace("\n3\n", "\nthree\n"), False),
     ],
 )
-def test_forced_calls(call, engine, service, choice, parallel, text, fits):
+def test_forced_calls(call, engine, allowed, choice, parallel, text, fits):
     named = {"type": "function", "function": {"name": choice}}
     wanted = choice if choice == "required" else named
     answer = call.chat(tools=TOOLS, tool_choice=wanted, parallel_tool_calls=parallel)
     assert answer.status == 200
-    assert allowed(service, engine.requests[0].guide(), text) == fits
+    assert allowed(engine.requests[0].guide(), text) == fits
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])

@@ -20,9 +20,14 @@ class Words:
     """Token i stands for `words[i]`."""
 
     words: list[bytes]
+    control: int = -1
+
+    @property
+    def added_ids(self) -> dict[str, int]:
+        return {word.decode("utf-8", "replace"): i for i, word in enumerate(self.words)}
 
     def token_bytes(self, token: int, special: bool = False) -> bytes:
-        return self.words[token]
+        return b"" if token == self.control and not special else self.words[token]
 
 
 def run(words: list[bytes], stop: list[str], min_tokens: int) -> list[Piece]:
@@ -62,7 +67,7 @@ def _unfinished(joined: bytes) -> int:
     text = joined.decode("utf-8", "replace")
     if not text.endswith("\ufffd"):
         return 0
-    if joined[-2:-1] == b"\xed" and joined[-1] >= 0xA0:
+    if joined[-2:-1] == b"\xed" and 0xA0 <= joined[-1] < 0xC0:
         return 2  # half a surrogate: Python waits for its third byte before it replaces all three
     return int(
         any(
@@ -134,6 +139,7 @@ def test_stream_equals_the_oracle(answer: tuple[list[bytes], list[str], int]) ->
 @given(answers())
 @example(([b"aEND", b"b"], ["END"], 2))
 @example(([b"\xed\xa0"], [], 0))
+@example(([b"\xed\xc3", b"\xa9"], [], 0))
 def test_no_more_is_held_back_than_needed(answer: tuple[list[bytes], list[str], int]) -> None:
     """What is held begins a stop string or a character; everything else has gone out."""
     words, stop, min_tokens = answer
@@ -177,6 +183,34 @@ def test_unfinished_character_at_the_end() -> None:
 def test_empty_stop_strings_are_refused() -> None:
     with pytest.raises(RequestError, match="empty"):
         TextStream(Words([]), ["a", ""])
+
+
+def test_markers_are_told_where_they_stand() -> None:
+    """Also after a broken character, behind text that was held, and where it is a control token."""
+    words = [b"a\xf0", b"<t>", b"x", b"<", b"t>", b"</t>", b"EN"]
+    stream = TextStream(Words(words, control=5), ["END"], markers=["<t>", "</t>"])
+    assert stream.feed(0) == Piece("a", False)
+    assert stream.feed(1) == Piece("\ufffd<t>", False, (1,))
+    assert [stream.feed(token).marks for token in (2, 3, 4)] == [(), (), ()]
+    assert stream.feed(6) == Piece("", False)
+    assert stream.feed(1) == Piece("EN<t>", False, (2,))
+    assert stream.feed(5) == Piece("</t>", False, (0,))
+    assert stream.finish() == Piece("", False)
+    assert TextStream(Words(words, control=5)).feed(5) == Piece("", False)
+
+
+def test_markers_and_stop_strings() -> None:
+    """A marker is text to a stop string; where one is held, so is its mark."""
+    words = [b"a", b"<t>", b"b", b"c"]
+    stream = TextStream(Words(words), ["<t>b", "<t>cc"], markers=["<t>"])
+    assert stream.feed(0) == Piece("a", False)
+    assert stream.feed(1) == Piece("", False)
+    assert stream.feed(3) == Piece("", False)
+    assert stream.feed(1) == Piece("<t>c", False, (0,))
+    assert stream.feed(2) == Piece("", True)
+    stream = TextStream(Words(words), ["t>b"], markers=["<t>"])
+    assert stream.feed(1) == Piece("<", False, (0,))
+    assert stream.feed(2) == Piece("", True, ())
 
 
 def test_streams_of_real_tokens_join_to_the_decode(pair: Pair) -> None:

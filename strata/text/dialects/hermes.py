@@ -104,7 +104,9 @@ class Hermes:
     @staticmethod
     def rules(rule: str, name: str, schema: Any) -> str:
         """Grammar rules for a call of one function."""
-        begin = lark.quoted(f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": ')
+        begin = lark.quoted(
+            f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+        )
         end = lark.quoted("}\n</tool_call>")
         return (
             f"{rule}: {begin} {rule}_arguments {end}\n{rule}_arguments: {lark.arguments(schema)}\n"

@@ -46,7 +46,7 @@ class Llama3:
     @staticmethod
     def rules(rule: str, name: str, schema: Any) -> str:
         """Grammar rules for a call of one function."""
-        begin = lark.quoted(f'{{"name": {json.dumps(name)}, "parameters": ')
+        begin = lark.quoted(f'{{"name": {json.dumps(name, ensure_ascii=False)}, "parameters": ')
         return (
             f'{rule}: {begin} {rule}_parameters "}}"\n{rule}_parameters: {lark.arguments(schema)}\n'
         )

@@ -10,7 +10,8 @@
 
 The form has no escapes. A value ends at a closing tag that another parameter or the function's end
 follows; so look-alikes are text. One line break on each side of a value is the template's. The
-outer tags may be missing, since models forget them.
+outer tags may be missing, since models forget them; so the letters of a call are a call, whatever
+tokens spell them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import regex
 
 from strata.text.dialects import json_text, lark
 from strata.text.dialects.reader import Reader, Steps, marker
-from strata.text.dialects.schema import Leaf, Schema, Value, choices, types
+from strata.text.dialects.schema import Leaf, Schema, Value, choices, items, mapping, types
 from strata.types import RequestError
 
 _W = r"\s{0,32}"
@@ -93,11 +94,11 @@ class QwenXml:
                     f"calls of {name!r} cannot be forced: its parameters have {what!r}",
                     field="tools",
                 )
-            required = set(leaf.get("required", ()))
+            declared, required = mapping(leaf.get("properties")), items(leaf.get("required"))
             body = []
-            for key in dict.fromkeys((*leaf.get("properties", {}), *leaf.get("required", ()))):
-                inner = leaf.get("properties", {}).get(key, leaf.get("additionalProperties", {}))
-                if inner is False:
+            for key in dict.fromkeys((*declared, *map(str, required))):
+                inner = declared.get(key, leaf.get("additionalProperties"))
+                if key not in required and not parameters.possible(inner):
                     continue
                 part = f"{rule}_{next(numbers)}"
                 body.append(part + ("" if key in required else "?"))
@@ -171,6 +172,7 @@ def _json(reader: Reader) -> Steps[str | None]:
 # ------------------------------------------------------------------ grammar
 
 _ANYTHING = r"(?s:.*)"
+_CLOSING = r"\n</parameter>"
 _PLAIN = {"type", "title", "description", "default", "examples"}
 _UNDONE = (
     *("not", "if", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
@@ -201,17 +203,13 @@ def _text(leaf: Leaf) -> str:
     if listed is not None:
         texts = [f"{text}\n</parameter>" for text in listed if isinstance(text, str)]
         return " | ".join(map(lark.quoted, texts))
-    least, most = int(leaf.get("minLength", 0)), leaf.get("maxLength")
-    bounds = (
-        f"{{{least},{'' if most is None else int(most)}}}" if least or most is not None else "*"
-    )
+    least, most = (leaf.get(key) for key in ("minLength", "maxLength"))
+    least = least if isinstance(least, int) else 0
+    bounds = f"{{{least},{most if isinstance(most, int) else ''}}}"
     bare = _ended(f"(?s:.){bounds}")
     if isinstance(leaf.get("pattern"), str):
         bare += f" & {lark.pattern(_anchored(leaf['pattern']) + _CLOSING)}"
     return bare
-
-
-_CLOSING = r"\n</parameter>"
 
 
 def _ended(source: str) -> str:

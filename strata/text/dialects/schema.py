@@ -29,8 +29,14 @@ _COMBINE = ("$ref", "allOf", "anyOf", "oneOf", "$defs", "definitions")
 Leaf = Mapping[str, Any]
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A JSON object, empty where there is none."""
     return value if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """A JSON list, empty where there is none."""
+    return value if isinstance(value, list) else []
 
 
 def types(leaf: Leaf) -> frozenset[str]:
@@ -74,9 +80,9 @@ def _merged(left: Leaf, right: Leaf) -> Leaf:
     """Both at once; of what both state otherwise, the right one's."""
     both = {**left, **right}
     if "properties" in left and "properties" in right:
-        both["properties"] = {**_object(left["properties"]), **_object(right["properties"])}
+        both["properties"] = {**mapping(left["properties"]), **mapping(right["properties"])}
     if "required" in left and "required" in right:
-        both["required"] = [*_list(left["required"]), *_list(right["required"])]
+        both["required"] = [*items(left["required"]), *items(right["required"])]
     return both
 
 
@@ -123,22 +129,26 @@ class Schema:
     """A function's parameters."""
 
     def __init__(self, schema: Any) -> None:
-        self.root = _object(schema)
+        self.root = mapping(schema)
         self._steps = 0
         self.leaves = self._leaves(self.root)
 
     @property
     def names(self) -> set[str]:
         """The parameters that are declared."""
-        return {name for leaf in self.leaves for name in _object(leaf.get("properties"))}
+        return {name for leaf in self.leaves for name in mapping(leaf.get("properties"))}
 
     def parameter(self, name: str) -> Value:
         """What the schema says of one parameter, declared or not."""
-        declared = [_object(leaf.get("properties")) for leaf in self.leaves]
+        declared = [mapping(leaf.get("properties")) for leaf in self.leaves]
         found = [properties[name] for properties in declared if name in properties]
         return self.value(
             {"anyOf": found or [leaf.get("additionalProperties") for leaf in self.leaves]}
         )
+
+    def possible(self, schema: Any) -> bool:
+        """Whether a schema inside of this one allows anything, as far as types tell."""
+        return bool(self._leaves(schema))
 
     def value(self, schema: Any) -> Value:
         """What a schema inside of this one allows."""
@@ -153,9 +163,9 @@ class Schema:
         self._steps += 1
         if self._steps > 16 * _MOST or schema is False:
             return
-        schema = _object(schema)
-        groups: list[Iterable[Any]] = [[part] for part in _list(schema.get("allOf"))]
-        groups += [_list(schema[key]) for key in ("anyOf", "oneOf") if _list(schema.get(key))]
+        schema = mapping(schema)
+        groups: list[Iterable[Any]] = [[part] for part in items(schema.get("allOf"))]
+        groups += [items(schema[key]) for key in ("anyOf", "oneOf") if items(schema.get(key))]
         reference = schema.get("$ref")
         if isinstance(reference, str):
             if reference in seen:
@@ -168,7 +178,10 @@ class Schema:
             for group in groups
         ]
         for parts in product(*inner):
-            yield reduce(_merged, (*parts, own))
+            leaf = reduce(_merged, (*parts, own))
+            listed = choices(leaf)
+            if listed is None or any(_fits(value, leaf) for value in listed):
+                yield leaf
 
     def _target(self, reference: str) -> Any:
         """What a reference into this schema means (RFC 6901); others allow everything."""
@@ -180,9 +193,5 @@ class Schema:
             if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
                 found = found[int(step)]
             else:
-                found = _object(found).get(step, {})
+                found = mapping(found).get(step, {})
         return found
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -55,6 +55,14 @@ def test_what_was_used_stays_longer():
     assert [bool(store.find("x", name)) for name in "abcd"] == [True, False, True, True]
 
 
+def test_what_was_dropped_gives_its_room_back():
+    store = Store(entries=9, size=10)
+    for name in "abc":
+        store.keep("x", name, Kept(b"1234567890"[: 4 if name == "a" else 5], {}, 0))
+        assert name != "b" or store.drop("x", "b")
+    assert store.find("x", "a") and store.find("x", "c")
+
+
 def test_what_is_too_large_pushes_nothing_out():
     store = Store(entries=9, size=10)
     store.keep("x", "a", Kept(b"12345", {}, 0))
