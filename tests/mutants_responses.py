@@ -118,7 +118,7 @@ RESPONSES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "what is read without the cache counts as written to it",
-                "tally.prompt - tally.cached if cached else 0",
+                "tally.prompt - tally.cached if run.request.cached else 0",
                 "tally.prompt - tally.cached",
             ),
             (
