@@ -19,6 +19,7 @@ from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
+from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
@@ -518,6 +519,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *KV,
         *QUANTISED,
         *SEGMENT,
+        *RESPONSES,
     ]
     for bug in bugs
 ]

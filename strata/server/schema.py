@@ -163,6 +163,7 @@ class NamedChoice(Body):
     function: ChoiceOfFunction
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Budget = Annotated[Whole, Field(ge=-1, le=2**31 - 1)]
 
 
@@ -179,9 +180,7 @@ class ChatBody(Common):
     parallel_tool_calls: bool | None = Field(
         default=None, description="false: the answer ends with its first call."
     )
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: Effort | None = None
     thinking_budget: Budget | None = Field(
         default=None, description="Tokens after which thinking is closed; -1 is without end."
     )
