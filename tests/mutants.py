@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
+from mutants_clients import CLIENTS
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -507,6 +508,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *ANTHROPIC,
         *STATES,
+        *CLIENTS,
         *DISK,
         *ROWS,
         *POLICIES,
