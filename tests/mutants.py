@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
 from mutants_clients import CLIENTS
+from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -509,6 +510,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *ANTHROPIC,
         *STATES,
         *CLIENTS,
+        *CHAT,
         *DISK,
         *ROWS,
         *POLICIES,
