@@ -520,6 +520,8 @@ MUTANTS: list[Mutant] = CACHE + [
         *QUANTISED,
         *RESPONSES,
         *SEGMENT,
+        *SEGMENT,
+        *RESPONSES,
     ]
     for bug in bugs
 ]
