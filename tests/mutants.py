@@ -24,6 +24,7 @@ from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -511,6 +512,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *STATES,
         *CLIENTS,
         *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
