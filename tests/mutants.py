@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
+from mutants_clients import CLIENTS
 from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
@@ -509,6 +510,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *ANTHROPIC,
         *STATES,
+        *CLIENTS,
         *CHAT,
         *STEER,
         *DISK,
@@ -518,6 +520,8 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *RESPONSES,
+        *SEGMENT,
         *SEGMENT,
         *RESPONSES,
     ]

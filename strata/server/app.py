@@ -239,6 +239,7 @@ class Actions:
         """POST /v1/messages/count_tokens."""
         use = partial(anthropic.count_tokens, self._lobby.service())
         await exchange.reply(200, await self._read(exchange, anthropic.CountBody, use))
+
     async def responses(self, exchange: Exchange, caller: str) -> None:
         """POST /v1/responses."""
         service = self._lobby.service()
