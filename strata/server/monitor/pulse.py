@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
 
 import orjson
 
@@ -73,8 +72,7 @@ class Pulse:
         beat = await self._newer(None, 0.0)
         if beat is None:
             raise Refusal("the server is shutting down", status=503)
-        query = parse_qs(exchange.scope["query_string"].decode("latin-1"))
-        if exchange.method == "HEAD" or query.get("once", ["0"])[-1] not in ("0", "false"):
+        if exchange.method == "HEAD" or exchange.query().get("once", "0") not in ("0", "false"):
             return await exchange.reply(200, beat.json(0))
         with suppress(ClientGone):
             await exchange.attend(self._follow(exchange, beat), streams=False)
