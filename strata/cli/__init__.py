@@ -16,7 +16,18 @@ import strata
 from strata.cli.flags import sentence
 from strata.types import StrataError
 
-COMMANDS = ("serve", "demo", "pull", "chat", "bench", "calibrate", "pack", "synth", "trace")
+COMMANDS = (
+    "serve",
+    "demo",
+    "pull",
+    "chat",
+    "monitor",
+    "bench",
+    "calibrate",
+    "pack",
+    "synth",
+    "trace",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
