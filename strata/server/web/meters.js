@@ -1,0 +1,109 @@
+// Memory by tier, the machine, and the totals since start.
+
+import { sparkline } from "./charts.js";
+import { el, keyed, say } from "./dom.js";
+import { bytes, count, percent, plural, rate, seconds } from "./format.js";
+import { term } from "./tips.js";
+
+function makeMeter(item) {
+  const line = sparkline(item.name);
+  const node = el(
+    "li",
+    { class: "meter" },
+    el("div", { class: "name" }, item.figure ? term(item.name, item.figure) : item.name),
+    line.node,
+    el("div", { class: "bar", "aria-hidden": "true" }, el("span", { class: "fill" })),
+    el("div", { class: "text" }),
+  );
+  node.line = line;
+  return node;
+}
+
+function updateMeter(node, item, samples, now) {
+  say(node.querySelector(".text"), item.text);
+  const known = item.part !== null;
+  node.querySelector(".bar").hidden = !known;
+  node.querySelector(".sparkline").style.visibility = known ? "" : "hidden";
+  if (known) node.querySelector(".fill").style.width = `${Math.min(100, 100 * item.part)}%`;
+  node.line.update(samples, now, 1);
+}
+
+/** What the memory tiers are, as meters. */
+export function memoryItems(snapshot) {
+  return snapshot.memory
+    .filter((tier) => tier.total > 0)
+    .map((tier) => {
+      const reusable = tier.reusable ? `, ${bytes(tier.reusable)} of it can be given up` : "";
+      return {
+        name: tier.tier[0].toUpperCase() + tier.tier.slice(1),
+        figure: "memory",
+        part: tier.used / tier.total,
+        text: `${bytes(tier.used)} of ${bytes(tier.total)}${reusable}`,
+      };
+    });
+}
+
+/** What the machine does, as meters; nothing is shown of what it has not. */
+export function machineItems({ machine }) {
+  if (!machine) return [];
+  const share = (name, used, total) => ({ name, part: used / total, text: `${bytes(used)} of ${bytes(total)}` });
+  const items = [];
+  for (const gpu of machine.gpus ?? []) {
+    if (gpu.use !== null) items.push({ name: gpu.name, part: gpu.use / 100, text: percent(gpu.use / 100) });
+    items.push(share(`${gpu.name} memory`, gpu.memory_used, gpu.memory_total));
+  }
+  if (machine.cpu !== null) items.push({ name: "CPU", part: machine.cpu / 100, text: percent(machine.cpu / 100) });
+  if (machine.ram) items.push(share("RAM", machine.ram.used, machine.ram.total));
+  if (machine.process && machine.ram) {
+    items.push({ name: "Strata's part", part: machine.process / machine.ram.total, text: bytes(machine.process) });
+  }
+  if (machine.disk) {
+    items.push({ name: "Disk", part: null, text: `${bytes(machine.disk.read)}/s read, ${bytes(machine.disk.write)}/s written` });
+  }
+  return items;
+}
+
+/** Show meters in the list `parent`; the samples have their parts by name. */
+export function showMeters(parent, items, samples, now) {
+  parent.closest("section").hidden = items.length === 0;
+  keyed(parent, items, (item) => item.name, makeMeter, (node, item) => updateMeter(node, item, samples, now));
+}
+
+function makeTotal(item) {
+  return el("div", { class: "total" }, el("dt", {}, term(item.name, item.figure)), el("dd", { class: "value" }), el("dd", { class: "detail" }));
+}
+
+function updateTotal(node, item) {
+  const [value, detail] = node.querySelectorAll("dd");
+  say(value, item.value);
+  say(detail, item.detail);
+}
+
+/** Show the totals since start. */
+export function showTotals(parent, { totals }) {
+  const { requests } = totals;
+  const ended = Object.values(requests).reduce((sum, n) => sum + n, 0);
+  const bad = [
+    requests.cancelled ? `${count(requests.cancelled)} closed` : "",
+    requests.failed ? `${count(requests.failed)} failed` : "",
+  ].filter(Boolean);
+  const share = totals.prompt ? percent(totals.reused / totals.prompt) : "";
+  const items = [
+    { name: "Requests", figure: "requests", value: count(ended), detail: bad.join(", ") || "since start" },
+    { name: "Prompt tokens", figure: "prompt", value: count(totals.prompt), detail: `${count(totals.read)} read` },
+    { name: "Reused", figure: "reused", value: count(totals.reused), detail: share ? `${share} of all prompts` : "tokens not read again" },
+    { name: "Output tokens", figure: "output", value: count(totals.output), detail: "generated" },
+  ];
+  if (totals.saved_s !== null) {
+    items.push({ name: "Time saved", figure: "saved_s", value: seconds(totals.saved_s), detail: "of reading, estimated" });
+  }
+  keyed(parent, items, (item) => item.name, makeTotal, updateTotal);
+}
+
+/** The speeds in words, for charts. */
+export const speedWords = {
+  read: (one) => `${rate(one.read)} tokens/s`,
+  decode: (one) => `${rate(one.decode)} tokens/s`,
+  step: (one) => (one.step === null ? "–" : `${rate(one.step)} ms`),
+  queue: (one) => `${plural(one.running, "runs", "run")}, ${count(one.waiting)} waiting`,
+};
