@@ -67,7 +67,9 @@ class RowFigures:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One finished request as `GET /v1/requests` shows it. Rates in tokens/s."""
+    """One finished request as `GET /v1/requests` shows it. Rates in tokens/s. `reason` says why it
+    ended, in words; `number` counts the finished requests from 1.
+    """
 
     id: str
     time: float
@@ -81,6 +83,52 @@ class Record:
     queue_s: float
     duration_s: float
     experts: ExpertUse | None = None
+    reason: str | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRow:
+    """One request that has not ended. `status` is queued, parked (it waits for a prefix that another
+    is reading), reading or decoding; `stepping`: it has a part in the step now running.
+
+    `read` tokens of its prompt are there, `reused` were before, `computed` it computed before its
+    first token. Moments in seconds of the engine's clock, None while they have not come.
+    """
+
+    id: str
+    status: str
+    prompt: int
+    reused: int
+    read: int
+    computed: int
+    output: int
+    arrived: float
+    admitted: float | None
+    first: float | None
+    last: float | None
+    stepping: bool = False
+    experts: ExpertUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The engine between two steps, `at` a moment of its clock, `wall` seconds since 1970.
+
+    `stepped` is when the last step ended; from `steps` on, totals since start, as of that step.
+    `ended` is the number of the last record by then.
+    """
+
+    at: float = 0.0
+    wall: float = 0.0
+    rows: tuple[LiveRow, ...] = ()
+    ended: int = 0
+    stepped: float = 0.0
+    steps: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def run(chosen: argparse.Namespace, greet: Callable[[str], None] | None = None) 
         own_names(config.host) | {name.lower() for name in config.allow_host},
         frozenset(config.allow_origin),
     )
-    serve(create_app(lobby, access), config.host, config.port, on_ready=loading.begin)
+    app = create_app(lobby, access)
+    serve(app, config.host, config.port, on_ready=loading.begin, on_end=lobby.close)
     return loading.end()
 
 

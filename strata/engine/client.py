@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, into_loop
-from strata.figures import Freed, Record, Snapshot
+from strata.figures import Freed, Record, Snapshot, View
 from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RowState
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class EngineClient:
     def rows(self) -> tuple[RowState, ...]:
         """The requests that run now."""
         return self._engine.rows()
+
+    def view(self) -> View:
+        """Who runs and who waits, at most a step or a tenth of a second old."""
+        return self._engine.view
 
     def records(self) -> tuple[Record, ...]:
         """The last 500 finished requests, the newest first."""

@@ -26,7 +26,7 @@ from strata.engine.outlet import Outlet, Told, send_all
 from strata.engine.runner import Runner
 from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
-from strata.figures import Freed, Record, Snapshot
+from strata.figures import Freed, Record, Snapshot, View
 from strata.models.decoder import Decoder, Experts
 from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError, RowState
 
@@ -150,6 +150,7 @@ class Engine:
         core = self.core
         scheduler, runner = core.scheduler, core.runner
         counted = asdict(core.cache.stats()) | asdict(core.counters)
+        del counted["stepped"]
         counted |= {"running": len(scheduler.running), "parked": len(scheduler.parked)}
         return Snapshot(
             **counted,
@@ -163,6 +164,11 @@ class Engine:
     def rows(self) -> tuple[RowState, ...]:
         """The requests that run at this moment, at most a step old."""
         return tuple(sequence.state() for sequence in tuple(self.core.scheduler.running))
+
+    @property
+    def view(self) -> View:
+        """Who lives, at most a step or a tenth of a second old."""
+        return self.core.window.view
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -200,6 +206,8 @@ class Engine:
             told += message(self.core)
         if self.core.busy:
             told += self.core.step()
+        if not self.core.busy:
+            self.core.show()
         self._tell(told)
         return self.core.busy
 

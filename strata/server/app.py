@@ -35,6 +35,7 @@ from strata.server.exchange import Exchange
 from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
+from strata.server.monitor import Pulse
 from strata.server.openapi import openapi_document
 from strata.server.responses.routes import Responses
 from strata.server.responses.schema import ResponsesBody
@@ -270,6 +271,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     """The server's ASGI application. Requests are answered once `lobby` is open."""
     meters = metrics.Meters()
     remembered = Responses()
+    pulse = Pulse(lobby)
+    lobby.ends.append(pulse.close)
     actions = Actions(lobby, access, meters, remembered)
     openapi = openapi_document()
     table: list[tuple[str, Mapping[str, Action], bool]] = [
@@ -287,6 +290,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/models", {"GET": page(actions.models)}, False),
         ("/v1/models/{name:path}", {"GET": page(actions.models)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
+        ("/v1/monitor", {"GET": pulse.monitor}, False),
         ("/v1/slots", {"GET": page(lambda _: llama.slots(lobby.service()))}, False),
         ("/v1/props", {"GET": page(lambda _: llama.props(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
