@@ -34,7 +34,8 @@ class ExpertUse:
 @dataclass(frozen=True, slots=True)
 class ExpertFigures:
     """One layer's experts since start. `prefetched` were started on a guess, of which `used` were
-    then wanted and `wasted` left without.
+    then wanted and `wasted` left without. Slots that several layers share are told by the first of them,
+    as `device_room` and `host_room` bytes.
     """
 
     layer: int
@@ -48,18 +49,23 @@ class ExpertFigures:
     prefetched: int = 0
     used: int = 0
     wasted: int = 0
+    device_room: int = 0
+    host_room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RowFigures:
     """Rows of tables that stay in their file, looked up since start: `hits` needed no read.
-    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them.
+    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them. `held` of
+    `room` bytes hold rows now.
     """
 
     lookups: int = 0
     hits: int = 0
     nbytes: int = 0
     stall_s: float = 0.0
+    held: int = 0
+    room: int = 0
 
     def __add__(self, other: RowFigures) -> RowFigures:
         return RowFigures(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -89,8 +95,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One request that has not ended. `status` is queued, parked (it waits for a prefix that another
-    is reading), reading or decoding; `stepping`: it has a part in the step now running.
+    """One request that has not ended. `status` is queued, parked (it waits for a prefix that
+    another is reading), reading or decoding; `stepping`: it has a part in the step now running.
 
     `read` tokens of its prompt are there, `reused` were before, `computed` it computed before its
     first token. Moments in seconds of the engine's clock, None while they have not come.
@@ -141,6 +147,43 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Cached tokens between two branches of the tree of prefixes, `end` of them and what is above.
+
+    `number` names it while it is cached, `parent` is the stretch above. `hits`: requests that
+    resumed from it or beyond; `idle_s` since it was last used; `running` requests that use it now.
+    """
+
+    number: int
+    parent: int | None
+    namespace: str
+    end: int
+    tokens: int
+    bytes: int
+    states: int
+    hits: int
+    idle_s: float
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A look at the cache: some of its stretches, which have `pages` of all `total` pages."""
+
+    stretches: tuple[Stretch, ...]
+    pages: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The tokens of a stretch and all above it; the last `own` are the stretch's."""
+
+    tokens: tuple[int, ...]
+    own: int
+
+
+@dataclass(frozen=True, slots=True)
 class CacheFigures:
     """The prefix cache at one moment; from `lookups` on, totals since start."""
 
@@ -158,8 +201,10 @@ class CacheFigures:
     lookups: int = 0  # by rows that may share
     hits: int = 0  # of them, those that resumed beyond their first token
     hit_tokens: int = 0
+    queried_tokens: int = 0  # in the prompts of those rows
     evicted_pages: int = 0
     evicted_states: int = 0
+    gone: dict[str, int] = field(default_factory=dict)  # pages and states that left it, by why
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +223,5 @@ class Snapshot(CacheFigures):
     requests: dict[str, int] = field(default_factory=dict)  # by Finish value
     preemptions: int = 0
     experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store
+    loading: bool = False  # the step now running waits for experts
     rows: RowFigures | None = None  # None where no table is read by the row

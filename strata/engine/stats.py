@@ -52,9 +52,7 @@ class Journal:
         self.mean_s: float | None = None
         self._wall = wall
 
-    def note(
-        self, sequence: Sequence, status: str, reason: str, usage: Usage, now: float
-    ) -> None:
+    def note(self, sequence: Sequence, status: str, reason: str, usage: Usage, now: float) -> None:
         """Write a record of a sequence that ended at `now` on the engine's clock."""
         times = sequence.times
         self.ended += 1

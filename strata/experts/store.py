@@ -92,11 +92,17 @@ class ExpertStore:
         keys = len(layout.places) * layout.experts
         self._addresses = np.zeros((len(self._plans), keys), np.int64)
         self._shelves = self._stock(read, top_k)
+        first = {shelf: place for place, shelf in reversed([*enumerate(self._shelves)])}
+        self._rooms = [
+            self._room(shelf) if first[shelf] == place else (0, 0)
+            for place, shelf in enumerate(self._shelves)
+        ]
         self._counts = Counts(len(layout.places))
         self._guesses = Guesses(len(layout.places), layout.experts)
         self._active, self._evicted = np.zeros((2, len(layout.places)), np.int64)
         self._trace, self._step = trace, 0
         self._running: _Running | None = None
+        self._found: Waves | None = None
         self._shown = self._show()
 
     def _stock(self, read: Read, top_k: int) -> list[Shelf]:
@@ -122,6 +128,11 @@ class ExpertStore:
             shelves[size] = Shelf(size, tiers, read, *copiers)
         return [shelves[place.record] for place in self.layout.places]
 
+    def _room(self, shelf: Shelf) -> tuple[int, int]:
+        """Bytes of a shelf's slots on the device and in main memory."""
+        *device, host = [tier.arena.slots * shelf.nbytes for tier in shelf.tiers]
+        return (device[0] if device else 0), host
+
     # ------------------------------------------------------------------ steps
 
     def source(self, place: int) -> PlaceSource:
@@ -144,11 +155,20 @@ class ExpertStore:
     def figures(self) -> list[ExpertFigures]:
         """One for each place, up to the last step. From any thread."""
         uses, numbers = self._shown
-        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), strict=True)
+        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), self._rooms, strict=True)
         return [
-            ExpertFigures(place.layer, place.count, device, host, place.record, use, *others)
-            for place, use, (device, host, *others) in lines
-        ]
+            ExpertFigures(
+                place.layer, place.count, device, host, place.record, use, *others,
+                device_room=room[0], host_room=room[1],
+            )
+            for place, use, (device, host, *others), room in lines
+        ]  # fmt: skip
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the step now running waits for an expert. From any thread."""
+        found = self._found
+        return found is not None and found.waits
 
     def _end(self) -> None:
         """Ends a lookup that was left unfinished, and guesses that no lookup will answer."""
@@ -191,6 +211,7 @@ class ExpertStore:
         following = place + 1
         guess = _NONE if ahead is None else self._expected(following, ahead)
         found = Waves(shelf, place * len(counts), experts, counts[experts], self.rates)
+        self._found = found
         moved = {DISK: 0, BUS: 0}
 
         def begun() -> None:
@@ -203,6 +224,7 @@ class ExpertStore:
             self._guesses.close(place, counts)
             yield from found.run(begun)
         finally:
+            self._found = None
             found.release()
             self.rates = found.rates
             lane = np.zeros(len(counts), np.uint8)

@@ -1,8 +1,7 @@
 """Pulse: one snapshot a second for all who watch, and none while nobody does.
 
-A beat is built once, however many watch it. A watcher that reads slowly gets the newest beat when it
-is ready for it and never a queue of old ones; what has ended since its last one is counted for each
-watcher. Used on the event loop's thread only; the machine is asked in a thread.
+A beat is built once, however many watch it. Who reads slowly gets the newest beat when it is ready
+for it and never a queue of old ones; what has ended since its last one is counted for each. Used on the event loop's thread only; the machine is asked in a thread.
 """
 
 from __future__ import annotations
@@ -118,15 +117,15 @@ class Pulse:
         return self._state(machine)
 
     def _state(self, machine: dict[str, Any]) -> Beat:
-        service = self._lobby.present
-        now = time.time()
-        view, records, counts, batch = View(), (), Snapshot(), 0
+        service, now = self._lobby.present, time.time()
+        view, counts, batch = View(), Snapshot(), 0
+        records: tuple[Record, ...] = ()
         if service is not None:
-            view = service.engine.view()
-            records, counts = service.engine.records(), service.engine.snapshot()
-            batch = service.limits.at_once
+            engine, batch = service.engine, service.limits.at_once
+            # The view comes first: whoever ends after it is found among the records.
+            view = engine.view() if engine.error is None else View()
+            records, counts = engine.records(), engine.snapshot()
         self._rates.see(view, view.at + now - view.wall)
-        tier = snapshot.tier(counts)
         ended = [record.id for record in records if record.number > view.ended]
         state = {
             "time": now,
@@ -136,6 +135,6 @@ class Pulse:
             "memory": snapshot.memory(counts),
             "machine": machine,
             "totals": snapshot.totals(counts),
-            "rows": snapshot.rows(view, self._rates, tier, now, ended),
+            "rows": snapshot.rows(view, self._rates, counts, now, ended),
         }
-        return Beat(time.monotonic(), state, records, tier)
+        return Beat(time.monotonic(), state, records, snapshot.tier(counts))

@@ -63,6 +63,18 @@ def memory(now: Snapshot) -> list[dict[str, Any]]:
     ):
         if total:
             tiers.append(_tier(tier, size * (total - free), size * total, size * cached))
+    layers = now.experts
+    on_device = sum(one.on_device * one.record_bytes for one in layers)
+    on_host = sum(one.on_host * one.record_bytes for one in layers)
+    tiers += [
+        _tier(name, used, total, None)
+        for name, used, total in (
+            ("experts on GPU", on_device, sum(one.device_room for one in layers)),
+            ("experts in RAM", on_host, sum(one.host_room for one in layers)),
+            ("n-gram rows", now.rows.held if now.rows else 0, now.rows.room if now.rows else 0),
+        )
+        if total
+    ]
     return tiers
 
 
@@ -104,20 +116,19 @@ def use(told: ExpertUse | None, tier: str | None) -> dict[str, Any] | None:
 
 
 def rows(
-    view: View, rates: Rates, tier: str | None, now: float, ended: Iterable[str] = ()
+    view: View, rates: Rates, counts: Snapshot, now: float, ended: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
     """Who has not ended, in the order of arrival; `ended` are ids of those that have since."""
     gone, living = set(ended), sorted(view.rows, key=lambda row: row.arrived)
-    return [_row(row, view, rates, tier, now) for row in living if row.id not in gone]
+    return [_row(row, view, rates, counts, now) for row in living if row.id not in gone]
 
 
-def _row(
-    row: LiveRow, view: View, rates: Rates, tier: str | None, now: float
-) -> dict[str, Any]:
+def _row(row: LiveRow, view: View, rates: Rates, counts: Snapshot, now: float) -> dict[str, Any]:
     begun = view.wall + row.arrived - view.at
+    loading = counts.loading and row.stepping
     return {
         "id": row.id,
-        "status": _STATUS.get(row.status, row.status),
+        "status": "loading" if loading else _STATUS.get(row.status, row.status),
         "time": begun,
         "age_s": now - begun,
         "prompt": row.prompt,
@@ -126,7 +137,7 @@ def _row(
         "output": row.output,
         "prefill_rate": _prefill_rate(row, view.at),
         "decode_rate": rates.decode.get(row.id),
-        "experts": use(row.experts, tier),
+        "experts": use(row.experts, tier(counts)),
     }
 
 
