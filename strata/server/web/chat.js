@@ -131,6 +131,7 @@ function show() {
   $("send").hidden = Boolean(running);
   $("stop").hidden = !running;
   mark($("messages-list"), "aria-busy", running ? "true" : null);
+  say($("talk-title"), talk.title);
   $("export-talk").disabled = $("delete-talk").disabled = talk.messages.length === 0;
   showTalks();
 }
@@ -192,9 +193,13 @@ export function startChat() {
     open(talks.all()[0] ?? talks.begin());
   });
   $("export-talk").addEventListener("click", () => save("conversation.md", "text/markdown", talks.markdown(talk)));
-  $("sampling-toggle").addEventListener("click", () => {
-    $("sampling").hidden = !$("sampling").hidden;
-    $("sampling-toggle").setAttribute("aria-expanded", !$("sampling").hidden);
-  });
+  const drawer = (open) => {
+    $("sampling").hidden = !open;
+    $("sampling-toggle").setAttribute("aria-expanded", open);
+    (open ? $("sampling-close") : $("sampling-toggle")).focus();
+  };
+  $("sampling-toggle").addEventListener("click", () => drawer($("sampling").hidden));
+  $("sampling-close").addEventListener("click", () => drawer(false));
+  $("sampling").addEventListener("keydown", (event) => event.key === "Escape" && drawer(false));
   open(talks.all()[0] ?? talks.begin());
 }

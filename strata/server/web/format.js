@@ -12,9 +12,9 @@ const none = (value) => value === null || value === undefined || Number.isNaN(va
 /** 10,242 */
 export const count = (value) => (none(value) ? NONE : WHOLE.format(value));
 
-/** 1,067 from 100 on, 44.1 below. */
+/** 1,067 from 100 on, 44.1 below; 0 is exact. */
 export const rate = (value) =>
-  none(value) ? NONE : (value >= 99.95 ? WHOLE : TENTH).format(value);
+  none(value) ? NONE : (value >= 99.95 || value === 0 ? WHOLE : TENTH).format(value);
 
 /** 87.4 %, from a part of 1. */
 export const percent = (part) => (none(part) ? NONE : `${TENTH.format(100 * part)} %`);
@@ -34,11 +34,16 @@ export function bytes(value) {
   return `${unit && value < 100 ? TENTH.format(value) : WHOLE.format(value)} ${units[unit]}`;
 }
 
-/** 340 ms, 5.8 s, 2 min 5 s, 3 h 12 min, 4 d 2 h */
+/** 340 ms, 5.8 s, then as `span` */
 export function seconds(value) {
   if (none(value)) return NONE;
+  if (value === 0) return "0 s";
   if (value < 0.9995) return `${WHOLE.format(1000 * value)} ms`;
-  if (value < 99.95) return `${TENTH.format(value)} s`;
+  return value < 99.95 ? `${TENTH.format(value)} s` : span(value);
+}
+
+/** 37 s, 2 min 5 s, 3 h 12 min, 4 d 2 h */
+export function span(value) {
   const whole = Math.round(value);
   const [d, h, m, s] = [
     Math.floor(whole / 86400),
@@ -47,7 +52,8 @@ export function seconds(value) {
     whole % 60,
   ];
   if (d) return `${d} d ${h} h`;
-  return h ? `${h} h ${m} min` : `${m} min ${s} s`;
+  if (h) return `${h} h ${m} min`;
+  return m ? `${m} min ${s} s` : `${s} s`;
 }
 
 /** "now", "12 s ago", "3 min ago" */

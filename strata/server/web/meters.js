@@ -2,7 +2,7 @@
 
 import { sparkline } from "./charts.js";
 import { el, keyed, say } from "./dom.js";
-import { bytes, count, percent, plural, rate, seconds } from "./format.js";
+import { bytes, count, percent, rate, seconds } from "./format.js";
 import { term } from "./tips.js";
 
 function makeMeter(item) {
@@ -105,5 +105,5 @@ export const speedWords = {
   read: (one) => `${rate(one.read)} tokens/s`,
   decode: (one) => `${rate(one.decode)} tokens/s`,
   step: (one) => (one.step === null ? "–" : `${rate(one.step)} ms`),
-  queue: (one) => `${plural(one.running, "runs", "run")}, ${count(one.waiting)} waiting`,
+  queue: (one) => `${count(one.running)} running, ${count(one.waiting)} waiting`,
 };

@@ -2,7 +2,7 @@
 
 import { SPAN_S, chart } from "./charts.js";
 import { $, say } from "./dom.js";
-import { seconds } from "./format.js";
+import { span } from "./format.js";
 import { machineItems, memoryItems, showMeters, showTotals, speedWords } from "./meters.js";
 import { headline, showRows } from "./rows.js";
 import { allRecords, showRequests, startTable } from "./table.js";
@@ -58,7 +58,7 @@ export function show() {
   const { server, rows, time } = newest;
   say($("headline"), headline(newest));
   $("headline").dataset.state = server.state;
-  say($("since"), `Up ${seconds(server.uptime_s)}`);
+  say($("since"), `Up ${span(server.uptime_s)}`);
   showRows($("rows"), rows);
   $("idle").hidden = rows.length > 0 || server.state === "failed" || server.state === "loading";
   showTotals($("totals"), newest);
@@ -72,7 +72,7 @@ export function show() {
 export function startMonitor() {
   charts = [
     chart(term("Reading", "read"), [{ key: "read" }], speedWords.read),
-    chart(term("Answering", "decode"), [{ key: "decode" }], speedWords.decode),
+    chart(term("Decoding", "decode"), [{ key: "decode" }], speedWords.decode),
     chart(term("Step time", "step_ms"), [{ key: "step" }], speedWords.step),
     chart(
       term("Queue", "queue"),

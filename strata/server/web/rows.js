@@ -1,7 +1,7 @@
 // A card for each request that runs or waits.
 
 import { el, keyed, mark, say } from "./dom.js";
-import { count, hitRate, lives, percent, rate, seconds, status } from "./format.js";
+import { count, hitRate, lives, percent, plural, rate, seconds, status } from "./format.js";
 
 function make() {
   const fill = el("span", { class: "fill" });
@@ -23,15 +23,13 @@ function sentences(row) {
   if (row.status === "decoding") {
     const found = row.experts?.hit_rate != null ? `, experts ${hitRate(row.experts)}` : "";
     return [
-      `${count(row.output)} tokens${row.decode_rate ? ` at ${rate(row.decode_rate)}/s` : ""}`,
-      `Prompt of ${count(row.prompt)}${reused}${found}`,
+      row.decode_rate ? `${rate(row.decode_rate)} tokens/s` : "Decoding",
+      `${plural(row.output, "token")} of answer, prompt of ${count(row.prompt)}${reused}${found}`,
     ];
   }
   if (row.status === "reading") {
-    return [
-      `${count(row.read)} of ${count(row.prompt)} tokens${row.prefill_rate ? ` at ${rate(row.prefill_rate)}/s` : ""}`,
-      row.reused ? `${count(row.reused)} reused, not read again` : "Nothing to reuse",
-    ];
+    const speed = row.prefill_rate ? `${rate(row.prefill_rate)} tokens/s` : "First step";
+    return [`${count(row.read)} of ${count(row.prompt)} tokens`, `${speed}${reused || ", nothing to reuse"}`];
   }
   const why = {
     waiting: "Another request is reading the same beginning",

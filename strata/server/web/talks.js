@@ -12,7 +12,12 @@ let talks = load();
 function load() {
   try {
     const found = JSON.parse(kept(PLACE) ?? "[]");
-    return Array.isArray(found) ? found.filter((talk) => Array.isArray(talk.messages)) : [];
+    const whole = Array.isArray(found) ? found.filter((talk) => Array.isArray(talk.messages)) : [];
+    // An answer that was streaming when the page was left did not go on.
+    for (const message of whole.flatMap((talk) => talk.messages)) {
+      if (message.role === "assistant") message.finish ??= "stopped";
+    }
+    return whole;
   } catch {
     return [];
   }
