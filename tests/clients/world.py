@@ -154,7 +154,9 @@ def serving(
     listener = bind("127.0.0.1", port)
     made.url = "http://{}:{}".format(*listener.getsockname())
     up = threading.Event()
-    server = make_server(create_app(Lobby(plant.service), access), grace_s=2, on_ready=up.set)
+    lobby = Lobby(plant.service)
+    app = create_app(lobby, access)
+    server = make_server(app, grace_s=2, on_ready=up.set, on_end=lobby.close)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
