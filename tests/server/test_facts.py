@@ -55,7 +55,22 @@ def test_models(call):
 
 def test_requests(call, engine):
     engine.past = (
-        Record("b", 2.0, "stop", 10, 4, 3, 100.0, 50.0, 0.1, 0.01, 0.5, None, "token 257 ends answers", 2),
+        Record(
+            "b",
+            2.0,
+            "stop",
+            10,
+            4,
+            3,
+            100.0,
+            50.0,
+            0.1,
+            0.01,
+            0.5,
+            None,
+            "token 257 ends answers",
+            2,
+        ),
         Record("a", 1.0, "failed", 10, 0, 0, None, None, None, 0.01, 0.5),
     )
     data = call("GET", "/v1/requests").json()["data"]
