@@ -5,6 +5,8 @@ Plain frozen data that crosses layers, like `strata.types`. Knows no torch, no t
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 
@@ -34,8 +36,8 @@ class ExpertUse:
 @dataclass(frozen=True, slots=True)
 class ExpertFigures:
     """One layer's experts since start. `prefetched` were started on a guess, of which `used` were
-    then wanted and `wasted` left without. Slots that several layers share are told by the first of them,
-    as `device_room` and `host_room` bytes.
+    then wanted and `wasted` left without. Slots that several layers share are told by the first
+    of them, as `device_room` and `host_room` bytes.
     """
 
     layer: int
@@ -56,8 +58,8 @@ class ExpertFigures:
 @dataclass(frozen=True, slots=True)
 class RowFigures:
     """Rows of tables that stay in their file, looked up since start: `hits` needed no read.
-    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them. `held` of
-    `room` bytes hold rows now.
+    `nbytes` were read, in whole blocks of the disk, and `stall_s` seconds waited for them. `held`
+    of `room` bytes hold rows now.
     """
 
     lookups: int = 0
@@ -138,6 +140,28 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How often a figure of requests came out how large: `counts` up to each of `bounds`, and the
+    rest; `total` is its sum.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+
+    @classmethod
+    def of(cls, *bounds: float) -> Spread:
+        """Nothing yet."""
+        return cls(bounds, (0,) * (len(bounds) + 1))
+
+    def add(self, value: float) -> Spread:
+        """With one more."""
+        at = bisect_left(self.bounds, value)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Spread(self.bounds, counts, self.total + value)
+
+
+@dataclass(frozen=True, slots=True)
 class Freed:
     """What emptying the cache gave back: pages, states, and the bytes of both."""
 
@@ -183,6 +207,15 @@ class Prefix:
     own: int
 
 
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5)
+# Empty: in seconds, and in tokens.
+SPREADS: Mapping[str, Spread] = {
+    **dict.fromkeys(("queue_s", "prefill_s", "decode_s", "duration_s"), Spread.of(*_SECONDS)),
+    **dict.fromkeys(("prompt", "output"), Spread.of(*_TOKENS)),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
     """The prefix cache at one moment; from `lookups` on, totals since start."""
@@ -221,6 +254,8 @@ class Snapshot(CacheFigures):
     prefill_s: float = 0.0
     decode_s: float = 0.0
     requests: dict[str, int] = field(default_factory=dict)  # by Finish value
+    # Of finished requests, by a figure of Record or Usage.
+    spreads: Mapping[str, Spread] = field(default_factory=lambda: SPREADS)
     preemptions: int = 0
     experts: tuple[ExpertFigures, ...] = ()  # one for each mixture; none without a store
     loading: bool = False  # the step now running waits for experts

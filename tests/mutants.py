@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
+from mutants_chat import CHAT
+from mutants_clients import CLIENTS
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -22,6 +24,7 @@ from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -507,6 +510,9 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *ANTHROPIC,
         *STATES,
+        *CLIENTS,
+        *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -516,6 +522,8 @@ MUTANTS: list[Mutant] = CACHE + [
         *QUANTISED,
         *RESPONSES,
         *SEGMENT,
+        *SEGMENT,
+        *RESPONSES,
     ]
     for bug in bugs
 ]

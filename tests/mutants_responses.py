@@ -118,13 +118,13 @@ RESPONSES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "what is read without the cache counts as written to it",
-                "tally.prompt - tally.cached if cached else 0",
+                "tally.prompt - tally.cached if run.request.cached else 0",
                 "tally.prompt - tally.cached",
             ),
             (
-                "log probabilities of reasoning are told",
+                "log probabilities are not told",
                 "mine = logprobs if delta.kind is Kind.CONTENT else []",
-                "mine = logprobs",
+                "mine = []",
             ),
             (
                 "the response waits for the first token",

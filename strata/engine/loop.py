@@ -180,6 +180,7 @@ class Engine:
             experts=runner.figures(),
             rows=runner.model.rows(),
             loading=runner.waiting,
+            spreads=core.journal.spreads.copy(),
         )
 
     def rows(self) -> tuple[RowState, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strata.engine.sequence import Sequence
-from strata.figures import Record
+from strata.figures import SPREADS, Record
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
@@ -48,6 +48,7 @@ class Journal:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self.records: tuple[Record, ...] = ()
+        self.spreads = dict(SPREADS)
         self.ended = 0
         self.mean_s: float | None = None
         self._wall = wall
@@ -75,6 +76,9 @@ class Journal:
             number=self.ended,
         )
         self.records = (record, *self.records[: _KEPT_RECORDS - 1])
+        for name, spread in self.spreads.items():
+            told = record if hasattr(record, name) else usage
+            self.spreads[name] = spread.add(getattr(told, name))
         if times.admitted is not None:
             ran = now - times.admitted
             known = ran if self.mean_s is None else self.mean_s

@@ -1,9 +1,9 @@
-"""Window: what other threads see of the sequences that live, at most a step or a tenth of a second old.
+"""Window: what other threads see of the sequences that live.
 
 The engine thread lays out a frozen View between two steps; whoever looks takes the newest and locks
-nothing. It is laid out anew when rows have come, gone or changed places, before each step that reads
-a prompt (such a step may be long), and otherwise ten times a second: what a decoding step pays for it
-is one comparison.
+nothing. It is laid out anew when rows have come, gone or changed places, before each step that
+reads a prompt (such a step may be long), and otherwise ten times a second. So it is at most a step
+or a tenth of a second old, and most decoding steps pay a comparison for it.
 """
 
 from __future__ import annotations

@@ -92,11 +92,7 @@ class ExpertStore:
         keys = len(layout.places) * layout.experts
         self._addresses = np.zeros((len(self._plans), keys), np.int64)
         self._shelves = self._stock(read, top_k)
-        first = {shelf: place for place, shelf in reversed([*enumerate(self._shelves)])}
-        self._rooms = [
-            self._room(shelf) if first[shelf] == place else (0, 0)
-            for place, shelf in enumerate(self._shelves)
-        ]
+        self._rooms = self._room()
         self._counts = Counts(len(layout.places))
         self._guesses = Guesses(len(layout.places), layout.experts)
         self._active, self._evicted = np.zeros((2, len(layout.places)), np.int64)
@@ -128,10 +124,13 @@ class ExpertStore:
             shelves[size] = Shelf(size, tiers, read, *copiers)
         return [shelves[place.record] for place in self.layout.places]
 
-    def _room(self, shelf: Shelf) -> tuple[int, int]:
-        """Bytes of a shelf's slots on the device and in main memory."""
-        *device, host = [tier.arena.slots * shelf.nbytes for tier in shelf.tiers]
-        return (device[0] if device else 0), host
+    def _room(self) -> npt.NDArray[np.int64]:
+        """Bytes of slots on the device and in main memory, [2, places]: at each shelf's first."""
+        rooms = np.zeros((2, len(self._shelves)), np.int64)
+        for shelf in set(self._shelves):
+            *device, host = [tier.arena.slots * shelf.nbytes for tier in shelf.tiers]
+            rooms[:, self._shelves.index(shelf)] = device[0] if device else 0, host
+        return rooms
 
     # ------------------------------------------------------------------ steps
 
@@ -155,14 +154,11 @@ class ExpertStore:
     def figures(self) -> list[ExpertFigures]:
         """One for each place, up to the last step. From any thread."""
         uses, numbers = self._shown
-        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), self._rooms, strict=True)
+        lines = zip(self.layout.places, uses.uses(), numbers.T.tolist(), strict=True)
         return [
-            ExpertFigures(
-                place.layer, place.count, device, host, place.record, use, *others,
-                device_room=room[0], host_room=room[1],
-            )
-            for place, use, (device, host, *others), room in lines
-        ]  # fmt: skip
+            ExpertFigures(place.layer, place.count, device, host, place.record, use, *others)
+            for place, use, (device, host, *others) in lines
+        ]
 
     @property
     def waiting(self) -> bool:
@@ -181,12 +177,12 @@ class ExpertStore:
                 tier.land()
 
     def _show(self) -> tuple[Table, npt.NDArray[np.int64]]:
-        """Copies for `figures`: uses, and numbers [7, places] in the order of its fields."""
+        """Copies for `figures`: uses, and numbers [9, places] in the order of its fields."""
         kept = (self._addresses != 0).reshape(len(self._plans), len(self._shelves), -1).sum(2)
         on_device = kept[0] if len(kept) > 1 else np.zeros_like(kept[0])
         guesses = self._guesses
         moves = (self._active, self._evicted, guesses.started, guesses.used, guesses.wasted)
-        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves))
+        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves, *self._rooms))
 
     # ---------------------------------------------------------------- lookups
 

@@ -35,7 +35,7 @@ from strata.server.exchange import Exchange
 from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
-from strata.server.monitor import Pulse
+from strata.server.monitor import CacheTree, Pulse, about
 from strata.server.openapi import openapi_document
 from strata.server.responses.routes import Responses
 from strata.server.responses.schema import ResponsesBody
@@ -188,7 +188,8 @@ class Actions:
         """GET /metrics: while nothing is loaded, the engine's counters are 0."""
         service = self._lobby.present
         snapshot = service.engine.snapshot() if service else Snapshot()
-        await exchange.reply(200, metrics.render(self._meters, snapshot), metrics.KIND)
+        model = service.model.id if service else ""
+        await exchange.reply(200, metrics.render(self._meters, snapshot, model), metrics.KIND)
 
     async def health(self, exchange: Exchange, caller: str) -> None:
         """GET /health: 200, or 503 with the reason."""
@@ -271,7 +272,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     """The server's ASGI application. Requests are answered once `lobby` is open."""
     meters = metrics.Meters()
     remembered = Responses()
-    pulse = Pulse(lobby)
+    pulse, tree = Pulse(lobby), CacheTree(lobby)
     lobby.ends.append(pulse.close)
     actions = Actions(lobby, access, meters, remembered)
     openapi = openapi_document()
@@ -294,6 +295,9 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/slots", {"GET": page(lambda _: llama.slots(lobby.service()))}, False),
         ("/v1/props", {"GET": page(lambda _: llama.props(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
+        ("/v1/about", {"GET": page(partial(about, lobby))}, False),
+        ("/v1/cache/tree", {"GET": tree.tree}, False),
+        ("/v1/cache/text", {"GET": tree.text}, False),
         (
             "/v1/cache",
             {"GET": actions.counted(facts.cache), "DELETE": actions.clear},

@@ -163,12 +163,16 @@ def _common(
         max_tokens=0,
         sampling=sampling,
         stop_token_ids=ends if body.ignore_eos else ends | service.tokenizer.end_ids,
-        # A key's name is hex, so the line break is unambiguous.
-        namespace=f"{caller}\n{body.cache_salt}" if body.cache_salt else caller,
+        namespace=namespace(caller, body.cache_salt),
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
         guard=not body.ignore_eos,  # a benchmark wants its tokens, whatever they are
     )
+
+
+def namespace(caller: str, salt: str | None) -> str:
+    """Whose prefixes a request shares. A key's name is hex, so the line break is unambiguous."""
+    return f"{caller}\n{salt}" if salt else caller
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int, field: str) -> None:

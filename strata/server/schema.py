@@ -47,6 +47,9 @@ class ResponseFormat(Body):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    content: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="llama.cpp's place for a schema."
+    )
 
 
 class Common(Body):

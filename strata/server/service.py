@@ -36,6 +36,17 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """What was loaded and how, in words: `memory_plan` as printed at the start, line by line."""
+
+    file: str
+    architecture: str
+    quantisation: str
+    kernels: str
+    memory_plan: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on one request: choices in all, how many run at once, seconds (None: no end)."""
 
@@ -54,6 +65,7 @@ class Service:
     model: ModelFacts
     defaults: Sampling = field(default_factory=Sampling)
     limits: Limits = Limits()
+    build: Build | None = None
 
     @cached_property
     def names(self) -> TokenNames:

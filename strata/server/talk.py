@@ -47,8 +47,9 @@ class ChatRequest:
     """A chat to answer, in OpenAI's shapes.
 
     `body` has sampling, stops and the stream's options. `messages` and `tools` are dicts as in
-    chat completions (`{"type": "function", "function": {...}}`). `tool_choice` is auto, none,
-    required, or the name of the function to call. `parallel` False: at most one call.
+    chat completions (`{"type": "function", "function": {...}}`; tools that are no functions are
+    left out). `tool_choice` is auto, none, required, or the name of the function to call.
+    `parallel` False: at most one call.
     `variables` are for the template. `thinking` None leaves it to the template; `budget` is in
     tokens, None without end. `max_tokens` None: all that fits. `logprobs` None: none.
     `header`: write the header of an answer; `continued`: go on with the last message instead.
@@ -78,9 +79,10 @@ def render(service: Service, chat: ChatRequest) -> Prompt:
             field="messages",
         )
     thinking = {} if chat.thinking is None else {"enable_thinking": chat.thinking}
+    tools = () if chat.tool_choice == "none" else chat.tools
     return service.template.render(
         list(chat.messages),
-        tools=list(chat.tools) if chat.tools and chat.tool_choice != "none" else None,
+        tools=[tool for tool in tools if "function" in tool] or None,
         add_generation_prompt=chat.header,
         continue_final_message=chat.continued,
         variables=thinking | dict(chat.variables),
@@ -106,21 +108,18 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
     )
 
 
-def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
-    """The tools that are functions; others are for other servers."""
-    return [tool for tool in tools or () if "function" in tool]
-
-
 def format_of(body: Common) -> Format | None:
     """What a body wants the answer to be. Raises a 400 where it wants several things."""
-    wanted, schema = body.response_format, None
-    if wanted is not None and wanted.json_schema is not None:
-        schema = wanted.json_schema.content
     formats: list[Format] = []
-    if wanted is not None and wanted.type == "json_schema" and schema is not None:
-        formats.append(Format("json_schema", schema, "response_format.json_schema.schema"))
-    elif wanted is not None and wanted.type != "text":
-        formats.append(Format("json_object"))
+    wanted = body.response_format
+    if wanted is not None and wanted.type != "text":
+        inner = wanted.json_schema.content if wanted.json_schema else None
+        if inner is not None and wanted.type == "json_schema":
+            formats.append(Format("json_schema", inner, "response_format.json_schema.schema"))
+        elif wanted.content is not None:
+            formats.append(Format("json_schema", wanted.content, "response_format.schema"))
+        else:
+            formats.append(Format("json_object"))
     if body.json_schema is not None:
         formats.append(Format("json_schema", body.json_schema, "json_schema"))
     if body.regex is not None:

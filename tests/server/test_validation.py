@@ -214,6 +214,8 @@ FIELDS = [
     "stop", "stop_token_ids", "min_tokens", "ignore_eos", "return_token_ids", "cache_prompt",
     "cache_salt", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "tools",
     "tool_choice", "response_format", "chat_template_kwargs", "echo", "best_of", "suffix",
+    "parallel_tool_calls", "reasoning_effort", "thinking_budget", "json_schema", "regex", "grammar",
+    "repetition_guard", "return_progress", "timings_per_token", "continue_final_message",
     "tokens", "content", "add_special_tokens", "return_token_strs", "add_generation_prompt",
 ]  # fmt: skip
 bodies = st.dictionaries(st.sampled_from(FIELDS), values, max_size=4)

@@ -189,28 +189,28 @@ def test_markers_are_told_where_they_stand() -> None:
     """Also after a broken character, behind text that was held, and where it is a control token."""
     words = [b"a\xf0", b"<t>", b"x", b"<", b"t>", b"</t>", b"EN"]
     stream = TextStream(Words(words, control=5), ["END"], markers=["<t>", "</t>"])
-    assert stream.feed(0) == Piece("a", False)
-    assert stream.feed(1) == Piece("\ufffd<t>", False, (1,))
+    assert stream.feed(0) == Piece("a")
+    assert stream.feed(1) == Piece("\ufffd<t>", None, (1,))
     assert [stream.feed(token).marks for token in (2, 3, 4)] == [(), (), ()]
-    assert stream.feed(6) == Piece("", False)
-    assert stream.feed(1) == Piece("EN<t>", False, (2,))
-    assert stream.feed(5) == Piece("</t>", False, (0,))
-    assert stream.finish() == Piece("", False)
-    assert TextStream(Words(words, control=5)).feed(5) == Piece("", False)
+    assert stream.feed(6) == Piece("")
+    assert stream.feed(1) == Piece("EN<t>", None, (2,))
+    assert stream.feed(5) == Piece("</t>", None, (0,))
+    assert stream.finish() == Piece("")
+    assert TextStream(Words(words, control=5)).feed(5) == Piece("")
 
 
 def test_markers_and_stop_strings() -> None:
     """A marker is text to a stop string; where one is held, so is its mark."""
     words = [b"a", b"<t>", b"b", b"c"]
     stream = TextStream(Words(words), ["<t>b", "<t>cc"], markers=["<t>"])
-    assert stream.feed(0) == Piece("a", False)
-    assert stream.feed(1) == Piece("", False)
-    assert stream.feed(3) == Piece("", False)
-    assert stream.feed(1) == Piece("<t>c", False, (0,))
-    assert stream.feed(2) == Piece("", True)
+    assert stream.feed(0) == Piece("a")
+    assert stream.feed(1) == Piece("")
+    assert stream.feed(3) == Piece("")
+    assert stream.feed(1) == Piece("<t>c", None, (0,))
+    assert stream.feed(2) == Piece("", "<t>b")
     stream = TextStream(Words(words), ["t>b"], markers=["<t>"])
-    assert stream.feed(1) == Piece("<", False, (0,))
-    assert stream.feed(2) == Piece("", True, ())
+    assert stream.feed(1) == Piece("<", None, (0,))
+    assert stream.feed(2) == Piece("", "t>b")
 
 
 def test_streams_of_real_tokens_join_to_the_decode(pair: Pair) -> None:

@@ -1,7 +1,8 @@
 """Pulse: one snapshot a second for all who watch, and none while nobody does.
 
 A beat is built once, however many watch it. Who reads slowly gets the newest beat when it is ready
-for it and never a queue of old ones; what has ended since its last one is counted for each. Used on the event loop's thread only; the machine is asked in a thread.
+for it and never a queue of old ones; what has ended since its last one is counted for each. Used
+on the event loop's thread only; the machine is asked in a thread.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
 
 import orjson
 
@@ -72,8 +72,7 @@ class Pulse:
         beat = await self._newer(None, 0.0)
         if beat is None:
             raise Refusal("the server is shutting down", status=503)
-        query = parse_qs(exchange.scope["query_string"].decode("latin-1"))
-        if exchange.method == "HEAD" or query.get("once", ["0"])[-1] not in ("0", "false"):
+        if exchange.method == "HEAD" or exchange.query().get("once", "0") not in ("0", "false"):
             return await exchange.reply(200, beat.json(0))
         with suppress(ClientGone):
             await exchange.attend(self._follow(exchange, beat), streams=False)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from strata.server import experts
 from strata.server.form import Form
 from strata.server.generate import Part, Tally
 from strata.server.job import Job, Run
@@ -161,7 +162,7 @@ class ResponsesForm(Form):
             "incomplete" if reason else "completed",
             incomplete_details={"reason": reason} if reason else None,
             completed_at=None if reason else int(time.time()),
-            usage=_usage(tally, self.job.runs[0].request.cached),
+            usage=_usage(self.job.runs[0], tally),
         )
         self._keep(response)
         return response
@@ -245,15 +246,16 @@ class ResponsesForm(Form):
         return self._event(kind, **where, **members)
 
 
-def _usage(tally: Tally, cached: bool) -> Dump:
+def _usage(run: Run, tally: Tally) -> Dump:
     """The usage object. What was read and not reused is in the cache, where that is in use."""
     return {
         "input_tokens": tally.prompt,
         "input_tokens_details": {
             "cached_tokens": tally.cached,
-            "cache_write_tokens": tally.prompt - tally.cached if cached else 0,
+            "cache_write_tokens": tally.prompt - tally.cached if run.request.cached else 0,
         },
         "output_tokens": tally.completion,
         "output_tokens_details": {"reasoning_tokens": tally.reasoning},
         "total_tokens": tally.prompt + tally.completion,
+        **({"strata": experts.stats([tally.usage])} if run.stats and tally.usage else {}),
     }

@@ -39,6 +39,7 @@ def stream() -> dict[str, Any]:
         answer = events.get_final_message()
     assert kinds[0] == "message_start" and kinds[-1] == "message_stop"
     assert kinds.count("content_block_delta") > 5
+    assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 2
     thinking = "".join(block.thinking for block in blocks(answer, "thinking"))
     text = "".join(block.text for block in blocks(answer, "text"))
     return {"text": text, "reasoning": thinking, "finish": answer.stop_reason}
@@ -92,8 +93,9 @@ def count_tokens() -> dict[str, Any]:
         "tools": [TOOL],
     }
     counted = client.messages.count_tokens(**asked).input_tokens
-    answer = client.messages.create(max_tokens=2048, **asked)
-    return {"counted": counted == whole(answer.usage)}
+    cold, warm = (client.messages.create(max_tokens=2048, **asked).usage for _ in range(2))
+    assert cold.cache_read_input_tokens == 0 < warm.cache_read_input_tokens
+    return {"counted": counted == whole(cold) == whole(warm)}
 
 
 def refusal() -> dict[str, Any]:

@@ -156,6 +156,7 @@ def test_reasoning_tokens_are_counted(respond, engine, speak):
     assert usage["output_tokens"] == 7  # the marks are a token each, and so is the end
     assert usage["total_tokens"] == prompt + usage["output_tokens"]
     assert usage["output_tokens_details"]["reasoning_tokens"] == 3  # with the opening mark
+    assert respond(strata_stats=True).json()["usage"]["strata"]["prefill_ms"] == 250.0
     uncached = respond(cache_prompt=False).json()["usage"]["input_tokens_details"]
     assert uncached["cache_write_tokens"] == 0
 
