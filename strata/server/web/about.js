@@ -1,6 +1,6 @@
 // The About tab: what is served and how, and how to reach it.
 
-import { read, trouble } from "./api.js";
+import { kept, read, trouble } from "./api.js";
 import { commands } from "./clients.js";
 import { $, copyButton, el } from "./dom.js";
 import { define } from "./tips.js";
@@ -18,6 +18,11 @@ function text(value) {
 function group(title, facts) {
   const rows = Object.entries(facts).map(([name, value]) => el("div", {}, el("dt", {}, words(name)), el("dd", {}, text(value))));
   return el("section", { class: "card" }, el("h2", {}, title), el("dl", { class: "pairs" }, ...rows));
+}
+
+function plan(lines) {
+  const text = lines.length ? lines.join("\n") : "Not known yet.";
+  return el("section", { class: "card" }, el("h2", {}, "Memory plan"), el("pre", { class: "plan", tabindex: "0", "aria-label": "Memory plan" }, text));
 }
 
 function addresses(urls) {
@@ -49,14 +54,13 @@ export async function about() {
   try {
     const told = await read("/v1/about");
     define(told.definitions);
-    const needsKey = Boolean(told.needs_key);
     const base = (told.urls.openai ?? `${location.origin}/v1`).replace(/\/v1$/, "");
     const { file, quantisation, kernels } = told;
     $("about").replaceChildren(
       group("Model", { ...told.model, file, quantisation, kernels }),
+      plan(told.memory_plan),
       addresses(told.urls),
-      clients(base, told.model?.id ?? "NAME", needsKey),
-      group("Memory plan", { plan: told.memory_plan }),
+      clients(base, told.model?.id ?? "NAME", Boolean(kept("strata.key"))),
       group("Versions", told.versions),
     );
   } catch (error) {

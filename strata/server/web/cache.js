@@ -4,19 +4,20 @@ import { call, read, trouble, words } from "./api.js";
 import { $, el, say } from "./dom.js";
 import { ago, bytes, count, plural } from "./format.js";
 
-const LIMIT = 500;
+const MOST = "depth=100&limit=1000";
 
 /** Text of a node on a button. */
 function textButton(node) {
-  const place = el("div", {});
+  const place = el("div", { class: "cached-text" });
   const button = el("button", { type: "button", class: "quiet small", "aria-expanded": "false" }, "Show text");
   button.addEventListener("click", async () => {
     if (place.childElementCount) {
       place.replaceChildren();
     } else {
       try {
-        const { text } = await read(`/v1/cache/text?node=${encodeURIComponent(node.id)}`);
-        place.replaceChildren(el("pre", { tabindex: "0", "aria-label": "Cached text" }, text));
+        const { text, above } = await read(`/v1/cache/text?node=${encodeURIComponent(node.id)}`);
+        const own = [...text].slice(above).join(""); // counted in code points
+        place.replaceChildren(el("pre", { tabindex: "0", "aria-label": "Cached text" }, own));
       } catch (error) {
         place.replaceChildren(trouble(error));
       }
@@ -38,26 +39,46 @@ function facts(node) {
   return parts.filter(Boolean).join(" · ");
 }
 
-/** One node and what follows it, nested. */
-function branch(node, children, most) {
+/** What is told of one node. */
+function leaf(node, most) {
+  const [button, place] = node.own ? textButton(node) : [el("span", { class: "meta" }, "Of another key or salt: no text"), null];
   const from = node.depth_tokens - node.tokens;
-  const size = el("span", { class: "size", "aria-hidden": "true" });
-  size.style.width = `${Math.max(2, (100 * node.tokens) / most)}%`;
-  const line = el(
+  const size = el("span", { class: "size" });
+  size.style.width = `${Math.max(0.5, (100 * node.tokens) / most)}%`;
+  const busy = node.running
+    ? el("span", { class: "badge", "data-status": "decoding" }, `${plural(node.running, "request")} here now`)
+    : null;
+  return el(
     "div",
-    { class: "node" },
-    el("span", { class: "name" }, `${count(node.tokens)} tokens`),
-    el("span", { class: "range" }, `${count(from)} to ${count(node.depth_tokens)}`),
-    node.running ? el("span", { class: "badge", "data-status": "decoding" }, `${plural(node.running, "request")} here now`) : null,
-    el("span", { class: "meta" }, facts(node)),
-    el("span", { class: "track" }, size),
+    { class: "leaf" },
+    el(
+      "div",
+      { class: "node" },
+      el("span", { class: "name" }, plural(node.tokens, "token")),
+      el("span", { class: "range" }, `${count(from)} to ${count(node.depth_tokens)}`),
+      el("span", { class: "meta" }, facts(node)),
+      busy,
+      el("span", { class: "push" }),
+      button,
+      el("span", { class: "track", "aria-hidden": "true" }, size),
+    ),
+    place,
   );
-  const below = children.get(node.id) ?? [];
-  const own = el("div", { class: "own" }, ...textButton(node));
-  const list = below.length ? el("ul", {}, ...below.map((child) => branch(child, children, most))) : null;
-  if (!list) return el("li", {}, line, own);
-  const fold = el("details", { open: true }, el("summary", {}, plural(below.length, "continuation")), list);
-  return el("li", {}, line, own, fold);
+}
+
+/** A node and what follows it: in line as long as there is one way on, nested where it parts. */
+function branch(node, children, most) {
+  const item = el("li", {}, leaf(node, most));
+  let below = children.get(node.id) ?? [];
+  while (below.length === 1) {
+    item.append(leaf(below[0], most));
+    below = children.get(below[0].id) ?? [];
+  }
+  if (below.length) {
+    const list = el("ul", {}, ...below.map((child) => branch(child, children, most)));
+    item.append(el("details", { open: true }, el("summary", {}, plural(below.length, "continuation")), list));
+  }
+  return item;
 }
 
 function showTree({ nodes, shown, total }) {
@@ -78,19 +99,19 @@ function showTree({ nodes, shown, total }) {
   });
   $("tree").replaceChildren(...parts);
   $("tree-empty").hidden = nodes.length > 0;
-  say($("tree-shown"), shown < total ? `${count(shown)} of ${count(total)} prefixes, the most used first.` : nodes.length ? `${plural(total, "prefix", "prefixes")}.` : "");
+  say($("tree-shown"), nodes.length ? `${count(shown)} of ${plural(total, "page")} shown, those used last` : "");
 }
 
 function showEvicted({ pages, states, why }) {
   const reasons = Object.entries(why ?? {}).filter(([, n]) => n);
-  const told = reasons.map(([reason, n]) => `${reason}: ${count(n)}`).join(", ");
-  say($("evicted"), pages || states ? `Given up since start: ${plural(pages, "page")}, ${plural(states, "state")}${told ? ` (${told})` : ""}.` : "Nothing has been given up since start.");
+  say($("evicted"), pages || states ? `Given up for room since start: ${plural(pages, "page")}, ${plural(states, "state")}.` : "Nothing has been given up for room since start.");
+  $("evicted-why").replaceChildren(...reasons.map(([reason, n]) => el("li", {}, `${count(n)} ${reason}`)));
 }
 
 /** Fetch and show what is cached now. */
 export async function showCache() {
   try {
-    const [tree, all] = await Promise.all([read(`/v1/cache/tree?limit=${LIMIT}`), read("/v1/cache")]);
+    const [tree, all] = await Promise.all([read(`/v1/cache/tree?${MOST}`), read("/v1/cache")]);
     const part = ({ bytes_cached, bytes_budget }) => `${bytes(bytes_cached)} of ${bytes(bytes_budget)}`;
     const states = all.states.total ? `, states ${part(all.states)}` : "";
     say($("cache-sum"), `Pages ${part(all.pages)}${states}. ${count(all.saved_tokens)} prompt tokens were not read again.`);

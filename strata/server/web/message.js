@@ -11,12 +11,12 @@ const ENDS = {
   stopped: "Stopped.",
 };
 
-/** What an answer cost: "Prompt 1,204 · reused 1,190 · output 43 · 44.1 tokens/s" */
+/** What an answer cost: "Prompt 1,204 · reused 1,190 · output 43 · wrote at 44.1 tokens/s" */
 export function usageLine(usage) {
   if (!usage) return "";
   const parts = [`Prompt ${count(usage.prompt)}`, `reused ${count(usage.reused)}`, `output ${count(usage.output)}`];
   if (usage.readRate) parts.push(`read at ${rate(usage.readRate)} tokens/s`);
-  if (usage.rate) parts.push(`${rate(usage.rate)} tokens/s`);
+  if (usage.rate) parts.push(`wrote at ${rate(usage.rate)} tokens/s`);
   if (usage.experts?.hit_rate != null) parts.push(`experts ${hitRate(usage.experts)}`);
   return parts.join(" · ");
 }

@@ -10,7 +10,7 @@ function makeMeter(item) {
   const node = el(
     "li",
     { class: "meter" },
-    el("div", { class: "name" }, item.figure ? term(item.name, item.figure) : item.name),
+    el("div", { class: "name" }, term(item.name, item.figure)),
     line.node,
     el("div", { class: "bar", "aria-hidden": "true" }, el("span", { class: "fill" })),
     el("div", { class: "text" }),
@@ -28,6 +28,8 @@ function updateMeter(node, item, samples, now) {
   node.line.update(samples, now, 1);
 }
 
+const TIERS = { pages: "memory.pages", states: "memory.states", "n-gram rows": "memory.rows" };
+
 /** What the memory tiers are, as meters. */
 export function memoryItems(snapshot) {
   return snapshot.memory
@@ -36,7 +38,7 @@ export function memoryItems(snapshot) {
       const reusable = tier.reusable ? `, ${bytes(tier.reusable)} of it can be given up` : "";
       return {
         name: tier.tier[0].toUpperCase() + tier.tier.slice(1),
-        figure: "memory",
+        figure: TIERS[tier.tier] ?? "memory.experts",
         part: tier.used / tier.total,
         text: `${bytes(tier.used)} of ${bytes(tier.total)}${reusable}`,
       };
@@ -46,20 +48,18 @@ export function memoryItems(snapshot) {
 /** What the machine does, as meters; nothing is shown of what it has not. */
 export function machineItems({ machine }) {
   if (!machine) return [];
-  const share = (name, used, total) => ({ name, part: used / total, text: `${bytes(used)} of ${bytes(total)}` });
+  const { cpu, ram, disk, gpus } = machine;
   const items = [];
-  for (const gpu of machine.gpus ?? []) {
-    if (gpu.use !== null) items.push({ name: gpu.name, part: gpu.use / 100, text: percent(gpu.use / 100) });
-    items.push(share(`${gpu.name} memory`, gpu.memory_used, gpu.memory_total));
+  const add = (name, figure, part, text) => items.push({ name, figure: `machine.${figure}`, part, text });
+  const share = (name, figure, used, total) => add(name, figure, used / total, `${bytes(used)} of ${bytes(total)}`);
+  for (const gpu of gpus ?? []) {
+    if (gpu.use !== null) add(gpu.name, "gpus", gpu.use / 100, percent(gpu.use / 100));
+    share(`${gpu.name} memory`, "gpus", gpu.memory_used, gpu.memory_total);
   }
-  if (machine.cpu !== null) items.push({ name: "CPU", part: machine.cpu / 100, text: percent(machine.cpu / 100) });
-  if (machine.ram) items.push(share("RAM", machine.ram.used, machine.ram.total));
-  if (machine.process && machine.ram) {
-    items.push({ name: "Strata's part", part: machine.process / machine.ram.total, text: bytes(machine.process) });
-  }
-  if (machine.disk) {
-    items.push({ name: "Disk", part: null, text: `${bytes(machine.disk.read)}/s read, ${bytes(machine.disk.write)}/s written` });
-  }
+  if (cpu !== null) add("CPU", "cpu", cpu / 100, percent(cpu / 100));
+  if (ram) share("RAM", "ram", ram.used, ram.total);
+  if (machine.process && ram) add("This server", "process", machine.process / ram.total, bytes(machine.process));
+  if (disk) add("Disk", "disk", null, `${bytes(disk.read)}/s read, ${bytes(disk.write)}/s written`);
   return items;
 }
 
@@ -89,13 +89,13 @@ export function showTotals(parent, { totals }) {
   ].filter(Boolean);
   const share = totals.prompt ? percent(totals.reused / totals.prompt) : "";
   const items = [
-    { name: "Requests", figure: "requests", value: count(ended), detail: bad.join(", ") || "since start" },
-    { name: "Prompt tokens", figure: "prompt", value: count(totals.prompt), detail: `${count(totals.read)} read` },
-    { name: "Reused", figure: "reused", value: count(totals.reused), detail: share ? `${share} of all prompts` : "tokens not read again" },
-    { name: "Output tokens", figure: "output", value: count(totals.output), detail: "generated" },
+    { name: "Requests", figure: "totals.requests", value: count(ended), detail: bad.join(", ") || "since start" },
+    { name: "Prompt tokens", figure: "totals.prompt", value: count(totals.prompt), detail: `${count(totals.read)} read` },
+    { name: "Reused", figure: "totals.reused", value: count(totals.reused), detail: share ? `${share} of all prompts` : "tokens not read again" },
+    { name: "Output tokens", figure: "totals.output", value: count(totals.output), detail: "generated" },
   ];
   if (totals.saved_s !== null) {
-    items.push({ name: "Time saved", figure: "saved_s", value: seconds(totals.saved_s), detail: "of reading, estimated" });
+    items.push({ name: "Time saved", figure: "totals.saved_s", value: seconds(totals.saved_s), detail: "of reading, estimated" });
   }
   keyed(parent, items, (item) => item.name, makeTotal, updateTotal);
 }
@@ -105,5 +105,5 @@ export const speedWords = {
   read: (one) => `${rate(one.read)} tokens/s`,
   decode: (one) => `${rate(one.decode)} tokens/s`,
   step: (one) => (one.step === null ? "–" : `${rate(one.step)} ms`),
-  queue: (one) => `${count(one.running)} running, ${count(one.waiting)} waiting`,
+  queue: (one) => `${count(one.running)} running${one.waiting ? `, ${count(one.waiting)} waiting` : ""}`,
 };

@@ -71,11 +71,11 @@ export function show() {
 /** Build what stays. */
 export function startMonitor() {
   charts = [
-    chart(term("Reading", "read"), [{ key: "read" }], speedWords.read),
-    chart(term("Decoding", "decode"), [{ key: "decode" }], speedWords.decode),
-    chart(term("Step time", "step_ms"), [{ key: "step" }], speedWords.step),
+    chart(term("Reading", "speed.read"), [{ key: "read" }], speedWords.read),
+    chart(term("Decoding", "speed.decode"), [{ key: "decode" }], speedWords.decode),
+    chart(term("Step time", "speed.step_ms"), [{ key: "step" }], speedWords.step),
     chart(
-      term("Queue", "queue"),
+      term("Queue", "queue.running"),
       [
         { key: "running", label: "running" },
         { key: "waiting", label: "waiting" },

@@ -25,7 +25,7 @@ const DETAILS = [
   ["Queue wait", "queue_s", (r) => seconds(r.queue_s)],
   ["Stop reason", "reason", (r) => r.reason ?? status(r.status)],
   ["Experts", "experts", (r) => experts(r.experts)],
-  ["Request", "id", (r) => r.id],
+  ["Request", null, (r) => r.id],
 ];
 const CSV = ["time", "id", "status", "prompt", "reused", "output", "prefill_rate", "decode_rate"];
 const CSV_MORE = ["first_token_s", "queue_s", "duration_s", "reason"];
@@ -58,7 +58,7 @@ function makeRow(record) {
     second.hidden = !second.hidden;
     button.setAttribute("aria-expanded", !second.hidden);
   });
-  for (const [head, figure] of DETAILS) list.append(el("div", {}, el("dt", {}, term(head, figure)), el("dd")));
+  for (const [head, figure] of DETAILS) list.append(el("div", {}, el("dt", {}, figure ? term(head, figure) : head), el("dd")));
   return el("tbody", { role: "rowgroup" }, first, second);
 }
 
