@@ -120,7 +120,7 @@ def test_every_file_is_used_and_every_used_file_is_there(start):
     assert all(re.match(r"(/web/|/v1/|#)", link) for link in used)
     found = {link.removeprefix("/web/") for link in used if link.startswith("/web/")}
     for name in NAMES:
-        found |= set(re.findall(r'(?:from "\./|@import url\(")([\w.]+)"', source(name)))
+        found |= set(re.findall(r'from "\./([\w.]+)"', source(name)))
     assert found | {"index.html"} == set(NAMES)
 
 

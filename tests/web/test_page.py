@@ -124,10 +124,10 @@ def test_two_clients_read_at_once_and_their_figures_are_shown(serve, visit):
 def test_a_request_whose_client_left_is_closed(stage, visit):
     page = visit(stage.url)
     stage.gate.close()
+    stage.gate.let(24)
     stream = client(stage.url).chat.completions.create(
         model="scripted", messages=[{"role": "user", "content": "long"}], stream=True
     )
-    stage.gate.let(24)
     next(iter(stream))
     expect(page.locator("#headline")).to_have_text("Answering 1 client")
     stream.close()
@@ -278,11 +278,12 @@ def test_who_gives_no_key_is_not_asked_for_ever(serve, visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(stage, visit, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    page = visit(stage.url, color_scheme=scheme, reduced_motion="reduce")
+    # The style that axe measures with is refused by the page's policy.
+    page = visit(stage.url, "Content Security Policy", color_scheme=scheme, reduced_motion="reduce")
     expect(page.locator("#headline")).to_have_text("Idle")
 
     def check(what: str) -> None:
-        found = axe.Axe().run(page).response["violations"]
+        found = axe.Axe().run(page, options={"preload": False}).response["violations"]
         assert not found, f"{what}: " + json.dumps([(one["id"], one["nodes"]) for one in found], indent=1)
 
     Clients(stage.url)._run([{"role": "user", "content": "hello"}])
@@ -301,7 +302,7 @@ def test_axe_finds_nothing(stage, visit, scheme):
     page.click("#sampling-toggle")
     page.fill("#question", "hostile")
     page.click("#send")
-    expect(page.locator(".usage").last).to_contain_text("output")
+    expect(page.locator("#stop")).to_be_hidden()
     check("Chat")
     page.set_viewport_size({"width": 390, "height": 800})
     page.click("#sampling-close")
