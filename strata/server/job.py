@@ -65,6 +65,11 @@ class Job:
     token_ids: bool
     timings: bool = False
 
+    def traced(self, parent: str) -> Job:
+        """As a part of the caller's trace; `parent` as in W3C's header of that name."""
+        runs = [replace(run, request=replace(run.request, trace=parent)) for run in self.runs]
+        return replace(self, runs=tuple(runs))
+
 
 def make_job(
     service: Service,
