@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
+from mutants_clients import CLIENTS
 from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
@@ -19,9 +20,11 @@ from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
+from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -507,7 +510,9 @@ MUTANTS: list[Mutant] = CACHE + [
         *ENGINE,
         *ANTHROPIC,
         *STATES,
+        *CLIENTS,
         *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -515,7 +520,10 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *RESPONSES,
         *SEGMENT,
+        *SEGMENT,
+        *RESPONSES,
     ]
     for bug in bugs
 ]

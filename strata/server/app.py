@@ -36,6 +36,8 @@ from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.openapi import openapi_document
+from strata.server.responses.routes import Responses
+from strata.server.responses.schema import ResponsesBody
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
 from strata.server.talk import chat_job
@@ -156,8 +158,11 @@ class Resource:
 class Actions:
     """What the routes do, once a request has been let in."""
 
-    def __init__(self, lobby: Lobby, access: Access, meters: metrics.Meters) -> None:
+    def __init__(
+        self, lobby: Lobby, access: Access, meters: metrics.Meters, remembered: Responses
+    ) -> None:
         self._lobby, self._access, self._meters = lobby, access, meters
+        self._remembered = remembered
 
     def models(self, exchange: Exchange) -> bytes:
         """GET /v1/models and /v1/models/{id}, as the API tells them whose client asks."""
@@ -235,6 +240,12 @@ class Actions:
         use = partial(anthropic.count_tokens, self._lobby.service())
         await exchange.reply(200, await self._read(exchange, anthropic.CountBody, use))
 
+    async def responses(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/responses."""
+        service = self._lobby.service()
+        prepare = partial(self._remembered.prepare, service, caller)
+        await self._answer(exchange, service, *await self._read(exchange, ResponsesBody, prepare))
+
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
         try:
             await Answer(service, self._meters, exchange, job, form).write()
@@ -252,13 +263,21 @@ class Actions:
 def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B008 - frozen
     """The server's ASGI application. Requests are answered once `lobby` is open."""
     meters = metrics.Meters()
-    actions = Actions(lobby, access, meters)
+    remembered = Responses()
+    actions = Actions(lobby, access, meters, remembered)
     openapi = openapi_document()
     table: list[tuple[str, Mapping[str, Action], bool]] = [
         ("/v1/chat/completions", {"POST": actions.chat}, False),
         ("/v1/completions", {"POST": actions.completions}, False),
         ("/v1/messages", {"POST": actions.messages}, False),
         ("/v1/messages/count_tokens", {"POST": actions.count_tokens}, False),
+        ("/v1/responses", {"POST": actions.responses}, False),
+        (
+            "/v1/responses/{id}",
+            {"GET": remembered.retrieve, "DELETE": remembered.delete},
+            False,
+        ),
+        ("/v1/responses/{id}/input_items", {"GET": remembered.input_items}, False),
         ("/v1/models", {"GET": page(actions.models)}, False),
         ("/v1/models/{name:path}", {"GET": page(actions.models)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),

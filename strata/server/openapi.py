@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 import strata
 from strata.server.anthropic import CountBody, MessagesBody
+from strata.server.responses.schema import ResponsesBody
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 _REF = "#/components/schemas/{model}"
@@ -24,7 +25,7 @@ _ERRORS = {
     "503": "The model is being loaded.",
     "504": "The request took longer than the server allows.",
 }
-_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 _TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
 _ERROR = {"message": _TEXT, "type": _TEXT, "param": _TEXT_OR_NULL, "code": _TEXT_OR_NULL}
@@ -55,6 +56,10 @@ _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/completions", "post", "Continue a text.", CompletionBody, _ALL),
     ("/v1/messages", "post", "Answer a chat, as Anthropic's API.", MessagesBody, _ALL),
     ("/v1/messages/count_tokens", "post", "How long a prompt is.", CountBody, _ALL),
+    ("/v1/responses", "post", "Answer a chat of items.", ResponsesBody, _ALL),
+    ("/v1/responses/{id}", "get", "A remembered response.", None, "400 401 403 404"),
+    ("/v1/responses/{id}", "delete", "Forget a response.", None, "400 401 403 404"),
+    ("/v1/responses/{id}/input_items", "get", "What it answered.", None, "400 401 403 404"),
     ("/v1/models", "get", "The served model.", None, _READ),
     ("/v1/models/{id}", "get", "One model.", None, "400 401 403 404 503"),
     ("/v1/requests", "get", "The last 500 requests.", None, _READ),
