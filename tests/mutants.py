@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -505,6 +506,7 @@ MUTANTS: list[Mutant] = CACHE + [
     for module, tests, bugs in [
         *ENGINE,
         *STATES,
+        *CHAT,
         *DISK,
         *ROWS,
         *POLICIES,

@@ -14,7 +14,7 @@ from strata.server.job import Run
 from strata.server.logprobs import chat_logprobs
 from strata.server.openai import CompletionsForm
 from strata.server.schema import ChatBody, NamedChoice
-from strata.server.talk import EFFORTS, ChatRequest, format_of, functions
+from strata.server.talk import EFFORTS, ChatRequest, format_of
 from strata.text.delta import Delta, Kind
 
 
@@ -28,7 +28,7 @@ def chat_request(body: ChatBody) -> ChatRequest:
     return ChatRequest(
         body,
         [message.model_dump(exclude_none=True) for message in body.messages],
-        tools=functions(body.tools),
+        tools=body.tools or (),
         tool_choice=choice.function.name if isinstance(choice, NamedChoice) else choice or "auto",
         parallel=body.parallel_tool_calls is not False,
         format=format_of(body),

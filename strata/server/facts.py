@@ -17,7 +17,7 @@ from strata.server.errors import Refusal
 from strata.server.job import check_tokens
 from strata.server.schema import Common, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
-from strata.server.talk import ChatRequest, functions, render
+from strata.server.talk import ChatRequest, render
 
 
 def about(lobby: Lobby) -> bytes:
@@ -129,7 +129,7 @@ def tokenize(service: Service, body: TokenizeBody) -> bytes:
         chat = ChatRequest(
             Common(),
             [message.model_dump(exclude_none=True) for message in body.messages or ()],
-            tools=functions(body.tools),
+            tools=body.tools or (),
             variables=body.chat_template_kwargs or {},
             header=body.add_generation_prompt is not False,
         )

@@ -6,7 +6,7 @@ here, in the caller's thread. Knows no API's names but OpenAI's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,8 @@ def _free(service: Service, wanted: Format | None, tools: Tools) -> Callable[[],
             message = f"{wanted.field} cannot be met beside tools; set tool_choice to 'none'"
             raise Refusal(message, field=wanted.field)
         return format_guide(service, wanted)
-    text = f"start: {_BREAK} answer\nanswer: {_json(wanted)}\n"
+    lead = _BREAK if service.dialect.think_close else ""
+    text = f"start: {lead} answer\nanswer: {_json(wanted)}\n"
     if tools:
         calls = service.dialect.tool_grammar(tools, "required", True)
         text = text.replace("answer", "answer | calls", 1) + calls.replace("start:", "calls:", 1)
@@ -86,20 +87,38 @@ def _forced(service: Service, chat: ChatRequest, tools: Tools) -> Callable[[], G
             f"tool_choice forces a call, so {chat.format.field} cannot be met; leave one out",
             field="tool_choice",
         )
-    grammar = service.dialect.tool_grammar(tools, chat.tool_choice, chat.parallel)
+    dialect, choice = service.dialect, chat.tool_choice
     try:
+        grammar = dialect.tool_grammar(tools, choice, chat.parallel)
         return service.grammars.lark(grammar, "tools")
     except RequestError:
-        for i, schema in enumerate(tools.values()):  # whose fault is it?
-            service.grammars.json_schema(schema, f"tools.{i}")
+        for i, name, _ in _functions(chat.tools):  # whose fault is it?
+            if choice in ("required", name):
+                _check(service, f"tools.{i}", name, tools[name])
         raise
 
 
-def _parameters(tools: Any) -> dict[str, Any]:
+def _check(service: Service, field: str, name: str, schema: Any) -> None:
+    """Raises a 400 that names the tool where calls of it cannot be forced."""
+    try:
+        grammar = service.dialect.tool_grammar({name: schema}, name, False)
+        service.grammars.lark(grammar, field)
+    except RequestError as error:
+        said = str(error).removeprefix(f"{field}: ")
+        raise Refusal(f"{field}: {said}", field=field) from None
+
+
+def _functions(tools: Iterable[Any]) -> Iterator[tuple[int, str, Any]]:
+    """Each function's place, name and parameters."""
+    for i, tool in enumerate(tools):
+        if "function" in tool:
+            yield i, tool["function"]["name"], tool["function"].get("parameters")
+
+
+def _parameters(tools: Iterable[Any]) -> dict[str, Any]:
     """The schema of each function's arguments, by its name. Raises a 400 that names the tool."""
     found: dict[str, Any] = {}
-    for i, tool in enumerate(tools):
-        name, schema = tool["function"]["name"], tool["function"].get("parameters")
+    for i, name, schema in _functions(tools):
         if schema is not None and not isinstance(schema, Mapping):
             field = f"tools.{i}.function.parameters"
             raise Refusal(f"{field}: must be a JSON schema, an object", field=field)

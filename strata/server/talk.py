@@ -47,8 +47,9 @@ class ChatRequest:
     """A chat to answer, in OpenAI's shapes.
 
     `body` has sampling, stops and the stream's options. `messages` and `tools` are dicts as in
-    chat completions (`{"type": "function", "function": {...}}`). `tool_choice` is auto, none,
-    required, or the name of the function to call. `parallel` False: at most one call.
+    chat completions (`{"type": "function", "function": {...}}`; tools that are no functions are
+    left out). `tool_choice` is auto, none, required, or the name of the function to call.
+    `parallel` False: at most one call.
     `variables` are for the template. `thinking` None leaves it to the template; `budget` is in
     tokens, None without end. `max_tokens` None: all that fits. `logprobs` None: none.
     `header`: write the header of an answer; `continued`: go on with the last message instead.
@@ -78,9 +79,10 @@ def render(service: Service, chat: ChatRequest) -> Prompt:
             field="messages",
         )
     thinking = {} if chat.thinking is None else {"enable_thinking": chat.thinking}
+    tools = () if chat.tool_choice == "none" else chat.tools
     return service.template.render(
         list(chat.messages),
-        tools=list(chat.tools) if chat.tools and chat.tool_choice != "none" else None,
+        tools=[tool for tool in tools if "function" in tool] or None,
         add_generation_prompt=chat.header,
         continue_final_message=chat.continued,
         variables=thinking | dict(chat.variables),
@@ -104,11 +106,6 @@ def chat_job(service: Service, chat: ChatRequest, caller: str, kind: str = "chat
         logprobs=chat.logprobs,
         output=output_of(service, chat, prompt.text),
     )
-
-
-def functions(tools: Sequence[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
-    """The tools that are functions; others are for other servers."""
-    return [tool for tool in tools or () if "function" in tool]
 
 
 def format_of(body: Common) -> Format | None:

@@ -262,6 +262,7 @@ def test_free_answers_have_no_guide(call, engine, choice):
         ({"regex": "a"}, "regex", "tool_choice"),
         ({"grammar": 'start: "a"'}, "grammar", "tool_choice"),
         ({"tools": [*TOOLS, tool("clock")]}, "tools.2", "clock"),
+        ({"tools": [{"type": "web_search"}, *TOOLS, tool("clock")]}, "tools.3", "clock"),
         (
             {"tools": [TOOLS[1], {"function": {"name": "f", "parameters": []}}]},
             "tools.1.function.parameters",
@@ -284,6 +285,17 @@ def test_refused(call, engine, fields, field, said):
     answer = call.chat(**{"tools": TOOLS, **fields})
     assert (answer.status, answer.error["param"]) == (400, field), answer.body
     assert said in answer.error["message"] and not engine.requests
+
+
+def test_what_the_form_cannot_force_names_its_tool(call):
+    odd = tool("f")
+    odd["function"]["parameters"]["not"] = {"required": ["a"]}
+    answer = call.chat(tools=[*TOOLS, odd], tool_choice="required")
+    assert (answer.status, answer.error["param"]) == (400, "tools.2")
+    assert "not" in answer.error["message"]
+    assert call.chat(tools=[*TOOLS, odd]).status == 200
+    one = {"type": "function", "function": {"name": "clock"}}
+    assert call.chat(tools=[*TOOLS, odd], tool_choice=one).status == 200
 
 
 def test_a_tool_that_is_no_function_is_left_out(call, template):
