@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_anthropic import ANTHROPIC
+from mutants_clients import CLIENTS
 from mutants_chat import CHAT
 from mutants_disk import DISK
 from mutants_engine import ENGINE
@@ -22,6 +24,7 @@ from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -505,8 +508,11 @@ MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
     for module, tests, bugs in [
         *ENGINE,
+        *ANTHROPIC,
         *STATES,
+        *CLIENTS,
         *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -514,6 +520,8 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *RESPONSES,
+        *SEGMENT,
         *SEGMENT,
         *RESPONSES,
     ]

@@ -85,7 +85,7 @@ class Answer:
                     whole.logprobs += part.logprobs
                     whole.deltas += part.deltas
                     whole.pieces.append(part)
-                    whole.finish = part.finish
+                    whole.finish, whole.stop = part.finish, part.stop
             whole.text = "".join(texts)
             self.meters.finishes[whole.finish or ""] += 1
 

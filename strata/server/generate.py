@@ -27,8 +27,9 @@ TOOL_CALLS = "tool_calls"
 class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
-    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says.
-    `pieces` are what a whole answer was put together from.
+    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says;
+    so is `stop`, the stop string that ended the text. `pieces` are what a whole answer was put
+    together from.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Part:
     logprobs: list[Logprob]
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
+    stop: str | None = None
     pieces: list[Part] = field(default_factory=list)
 
 
@@ -152,7 +154,7 @@ async def parts(
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
                 events.close(Finish.STOP)
-                part.finish = split.finish(Finish.STOP.value)
+                part.finish, part.stop = split.finish(Finish.STOP.value), piece.stop
                 yield tally.take(part)
                 return
             if split.ready(part):

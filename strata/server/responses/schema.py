@@ -94,7 +94,7 @@ _KINDS = ("message", "function_call", "function_call_output", "reasoning", "item
 
 def _kind(value: Any) -> str:
     """The tag of an item's model."""
-    said = value if isinstance(value, dict) else vars(value)
+    said = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     kind = said.get("type")
     if kind is None:
         return "item_reference" if "id" in said and "role" not in said else "message"
