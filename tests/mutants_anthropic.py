@@ -1,6 +1,6 @@
 """Injected bugs of Anthropic's API, in the form of `ENGINE`."""
 
-# ruff: noqa: E501  (pieces of source are quoted as they stand)
+
 
 from __future__ import annotations
 
