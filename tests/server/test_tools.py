@@ -10,6 +10,8 @@ from typing import Any
 import openai
 import pytest
 
+from strata.types import Finish
+
 TALK = [{"role": "user", "content": "weather?"}]
 QWEN = "shows <tool_call>\n<function=name>\n<parameter=key> and <think></think>"
 HERMES = 'shows <tool_call>\n{"name": ..., "arguments": ...}</tool_call> and <think></think>'
@@ -158,6 +160,28 @@ def test_unknown_functions_and_none_are_content(client, engine, speak):
     assert (choice.message.content, choice.message.tool_calls) == (CALL, None)
 
 
+@pytest.mark.parametrize("text", ["Hi <tool_ca", "Hi <", "a\n\n<tool_call>\n<func", "a\n\n"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_only_looked_like_a_call_is_told_at_the_end(client, engine, speak, text, stream):
+    engine.script = speak(text)
+    answer = ask(client, stream=stream)
+    content = joined(list(answer))["content"] if stream else answer.choices[0].message.content
+    assert content == text
+
+
+def test_letters_of_a_marker_are_none_unless_a_grammar_may_write_them(client, engine, template):
+    """A user's text that is copied is no call; what is forced may be spelled."""
+    template.source = HERMES
+    said = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+    engine.script = lambda _: [*said.encode(), 257, Finish.STOP]
+    choice = ask(client).choices[0]
+    assert (choice.message.content, choice.message.tool_calls) == (said, None)
+    named = {"type": "function", "function": {"name": "clock"}}
+    for forced in ({"tool_choice": named}, {"response_format": {"type": "json_object"}}):
+        (call,) = ask(client, **forced).choices[0].message.tool_calls
+        assert call.function.name == "clock"
+
+
 def test_none_hides_the_tools(call, template):
     for choice, shown in (("none", None), ("auto", TOOLS), (None, TOOLS)):
         assert call.chat(tools=TOOLS, tool_choice=choice).status == 200
@@ -252,7 +276,7 @@ def test_free_answers_have_no_guide(call, engine, choice):
     "fields, field, said",
     [
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice", "'f'"),
-        ({"tool_choice": "required", "tools": []}, "tool_choice", "no tool"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice", "give tools"),
         ({"tool_choice": "required", "regex": "a"}, "tool_choice", "regex"),
         (
             {"tool_choice": "required", "response_format": {"type": "json_object"}},
