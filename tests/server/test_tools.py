@@ -123,6 +123,14 @@ def test_no_parallel_calls_ends_with_the_first(client, engine, speak, stream):
     assert len(engine.cancelled) == 1
 
 
+def test_what_comes_with_the_end_of_the_one_call_is_not_told(client, engine, speak):
+    """Text that was held back for a stop string comes at once, with what follows the call."""
+    engine.script = speak(f"{CLOCK}x{CLOCK}")
+    answer = ask(client, parallel_tool_calls=False, stop="</tool_call>y").choices[0]
+    assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
+    assert (answer.message.content, answer.finish_reason) == (None, "tool_calls")
+
+
 @pytest.mark.parametrize("cut", range(20, 110, 9))
 def test_a_call_cut_by_the_limit(client, engine, speak, cut):
     """The finish is the limit's; the arguments are a beginning of the whole ones, but for half
