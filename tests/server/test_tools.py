@@ -150,6 +150,13 @@ def test_a_call_cut_by_the_limit(client, engine, speak, cut):
     assert told == [(name, arguments) for _, name, arguments in said["calls"]]
 
 
+def test_a_whole_call_at_the_limit_ends_by_the_limit(client, engine, speak, service):
+    engine.script = speak(CALL)
+    limit = len(service.tokenizer.encode(CALL, start=False))
+    answer = ask(client, max_tokens=limit).choices[0]
+    assert answer.finish_reason == "length" and len(answer.message.tool_calls) == 1
+
+
 def test_an_end_in_the_middle_of_a_call_is_no_call(client, engine, speak):
     engine.script = speak(CALL[:60])
     choice = ask(client).choices[0]
@@ -239,7 +246,7 @@ def test_log_probabilities_cover_every_token(client, engine, speak):
 
 
 def test_token_ids_cover_every_token(call, engine, speak, service):
-    text = f"<think>\nhm\n</think>\n\nSo:\n\n{CALL}\n{CLOCK}"
+    text = f"<think>\nhm\n</think>\n\nSo:\n\n{CALL}\n{CLOCK}\n\nDone."
     engine.script = speak(text)
     events = call.chat(stream=True, tools=TOOLS, return_token_ids=True).events()[:-1]
     told = [token for e in events for token in e["choices"][0]["token_ids"]]
