@@ -120,7 +120,7 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     ),
     (
         "strata.server.form",
-        TOOLS,
+        (*TOOLS, *THINKING),
         [
             ("the arguments go to the last block", "            calls[delta.call].text += delta.text", "            out[0].text += delta.text"),
             ("content runs into reasoning", "elif out and out[-1].kind is delta.kind:", "elif out and out[-1].kind is not Kind.CALL:"),
