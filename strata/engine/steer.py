@@ -35,7 +35,7 @@ class Steer:
     def __init__(self, guide: Guide | None, thinking: Thinking | None) -> None:
         self._guide, self._thinking = guide, thinking
         self._open = thinking is not None and thinking.open
-        self._may_open = thinking is not None and not thinking.open
+        self._may_open = True
         self._spent = 0  # tokens of reasoning
         self._closed = 0  # how many of the tokens that close it are the answer's last ones
 

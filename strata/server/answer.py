@@ -57,8 +57,9 @@ class Answer:
                     if isinstance(part, ProgressEvent):
                         await exchange.event(form.progress(part))
                         continue
-                    events = form.part(run, part, tally)
-                    if not began:
+                    taken = bool(part.tokens or part.finish)
+                    events = form.part(run, part, tally) if taken else form.accepted()
+                    if taken and not began:
                         began, events = True, form.begin(tallies) + events
                     if events:
                         await exchange.event(events)
@@ -83,7 +84,8 @@ class Answer:
                     whole.tokens += part.tokens
                     whole.logprobs += part.logprobs
                     whole.deltas += part.deltas
-                    whole.finish = part.finish
+                    whole.pieces.append(part)
+                    whole.finish, whole.stop = part.finish, part.stop
             whole.text = "".join(texts)
             self.meters.finishes[whole.finish or ""] += 1
 

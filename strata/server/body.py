@@ -45,6 +45,16 @@ _WORDS = (
     ("Input should", "must"),
     (" should have", " must have"),
     ("Field required", "is required"),
+    ("Unable to extract tag using discriminator", "must have the field"),
+    ("Input tag", "the value"),
+    (
+        "found using 'type' does not match any of the expected tags:",
+        "of type is not supported here; supported:",
+    ),
+    (
+        "found using 'role' does not match any of the expected tags:",
+        "of role is not supported here; supported:",
+    ),
     ("Value error, ", ""),
     ("List ", ""),
     ("String ", ""),

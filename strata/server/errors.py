@@ -48,7 +48,12 @@ class Refusal(RequestError):
 
 
 class Voice:
-    """What an API says beside its answers: errors and signs of life. This one's is OpenAI's."""
+    """What an API says beside its answers: errors and signs of life. This one's is OpenAI's.
+
+    `headers` go with every answer.
+    """
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def error(self, error: RequestError) -> bytes:
         """The body of an answer that is an error."""
@@ -74,10 +79,14 @@ def error_payload(error: RequestError) -> bytes:
     kind, code = _KINDS.get(status, (other, None))
     if isinstance(error, Refusal) and error.code:
         code = error.code
+    body = {"message": sentence(error), "type": kind, "param": error.field, "code": code}
+    return orjson.dumps({"error": body})
+
+
+def sentence(error: RequestError) -> str:
+    """What an error says, of bounded length."""
     message = str(error)
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "…"
     # A message may quote text that is no valid UTF-8 once encoded; the JSON must be.
-    message = message.encode("utf-8", "replace").decode("utf-8")
-    body = {"message": message, "type": kind, "param": error.field, "code": code}
-    return orjson.dumps({"error": body})
+    return message.encode("utf-8", "replace").decode("utf-8")

@@ -40,10 +40,10 @@ class Exchange:
         receive: Receive,
         send: Send,
         ping_s: float = 10.0,
-        voice: Voice = Voice(),  # noqa: B008 - it has no state
+        voice: Voice | None = None,
     ) -> None:
         self.scope = scope
-        self.voice = voice
+        self.voice = voice or Voice()
         self.method = str(scope["method"])
         self.started_at = time.perf_counter()
         self.status = 0
@@ -155,6 +155,7 @@ class Exchange:
     async def _begin(self, status: int, fields: list[tuple[bytes, bytes]]) -> None:
         assert self.status == 0, "a request is answered once"
         self.status = status
+        fields += self.voice.headers
         for value in self.headers(b"x-request-id")[:1]:
             if len(value) <= 128 and value.isascii() and value.isprintable():
                 fields.append((b"x-request-id", value.encode("ascii")))

@@ -20,14 +20,19 @@ from strata.types import ProgressEvent
 class Form(Voice, ABC):
     """One job as its API tells it.
 
-    A stream is: `begin`, right before its first part and no sooner; a `part` for each part of
-    each run; `end`. Before and between them there may be a `ping`, before them `progress`, and
-    after an error there is nothing but `error_event`. `tallies` are those of the job's runs; they
-    grow as the answer does. Each returns bytes as they go out: whole events, or none.
+    A stream is: `accepted`, as soon as the engine has taken a run; `begin`, right before its
+    first part and no sooner; a `part` for each part of each run; `end`. Before and between them
+    there may be a `ping`, before them `progress`, and after an error there is nothing but
+    `error_event`. `tallies` are those of the job's runs; they grow as the answer does. Each
+    returns bytes as they go out: whole events, or none.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
+
+    def accepted(self) -> bytes:
+        """What may stand before everything, while the prompt is not read yet."""
+        return b""
 
     def begin(self, tallies: Sequence[Tally]) -> bytes:
         """What stands before the first part. The prompt is read: its counts are known."""

@@ -27,7 +27,9 @@ TOOL_CALLS = "tool_calls"
 class Part:
     """Text that is ready, the tokens that made it, and what it is, where the run splits it.
 
-    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says.
+    `finish` is set on the last part: stop, length, tool_calls, or whatever else the engine says;
+    so is `stop`, the stop string that ended the text. `pieces` are what a whole answer was put
+    together from.
     """
 
     text: str
@@ -35,6 +37,8 @@ class Part:
     logprobs: list[Logprob]
     finish: str | None = None
     deltas: list[Delta] = field(default_factory=list)
+    stop: str | None = None
+    pieces: list[Part] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -116,7 +120,8 @@ class _Splitting:
 async def parts(
     service: Service, run: Run, tally: Tally, meters: Meters
 ) -> AsyncGenerator[Part | ProgressEvent]:
-    """Parts of the answer, the last with `finish`. Closing it cancels the run.
+    """Parts of the answer: a first without tokens when the engine has taken the request, the last
+    with `finish`. Closing it cancels the run.
 
     Before the first one there is the prompt's progress, where the request wants it.
 
@@ -129,6 +134,7 @@ async def parts(
     part = Part("", [], [])
     finish = ""
     async with aclosing(service.engine.submit(request)) as events:
+        yield Part("", [], [])  # the engine has taken the request
         async for event in events:
             if isinstance(event, ProgressEvent):
                 yield event
@@ -148,7 +154,7 @@ async def parts(
             if piece.stopped or split.complete:
                 # What the engine computes beyond is not wanted.
                 events.close(Finish.STOP)
-                part.finish = split.finish(Finish.STOP.value)
+                part.finish, part.stop = split.finish(Finish.STOP.value), piece.stop
                 yield tally.take(part)
                 return
             if split.ready(part):

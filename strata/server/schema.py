@@ -65,7 +65,7 @@ class Common(Body):
     min_p: float | None = Field(default=None, ge=0, le=1)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
     logit_bias: Biases | None = Field(default=None, description="Token id to what its logit gains.")
     seed: Whole | None = Field(
         default=None, ge=-(2**63), le=2**64 - 1, description="-1 draws one. Choice i uses seed + i."
@@ -163,6 +163,7 @@ class NamedChoice(Body):
     function: ChoiceOfFunction
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Budget = Annotated[Whole, Field(ge=-1, le=2**31 - 1)]
 
 
@@ -179,9 +180,7 @@ class ChatBody(Common):
     parallel_tool_calls: bool | None = Field(
         default=None, description="false: the answer ends with its first call."
     )
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: Effort | None = None
     thinking_budget: Budget | None = Field(
         default=None, description="Tokens after which thinking is closed; -1 is without end."
     )

@@ -13,6 +13,7 @@ A compiled grammar is never changed: each sequence follows a copy, which costs m
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from collections import OrderedDict
@@ -27,6 +28,8 @@ from strata.text.grammar_limits import check_lark, check_regex, check_schema
 from strata.text.pieces import valid
 from strata.text.tokenizer import Tokenizer
 from strata.types import Guide, RequestError
+
+_log = logging.getLogger(__name__)
 
 _KEPT = 64  # compiled grammars
 # Deep chains of rules or references are compiled by recursion: 10 KiB of stack for each, of which
@@ -141,23 +144,26 @@ class Grammars:
                 self._compiled.move_to_end(text)
         if matcher is None:
             matcher = self._build(text)
-            if matcher.is_error():
-                message = f"{field}: {_sentence(matcher.get_error())}"
-                raise RequestError(message, field=field)
+            if matcher is None or matcher.is_error():
+                why = "it cannot be compiled" if matcher is None else matcher.get_error()
+                raise RequestError(f"{field}: {_sentence(why)}", field=field)
             with self._lock:
                 self._compiled[text] = matcher
                 while len(self._compiled) > _KEPT:
                     self._compiled.popitem(last=False)
         return lambda: _Follower(matcher.deep_copy(), self._size, field)
 
-    def _build(self, text: str) -> LLMatcher:
-        """The compiled grammar, its first mask known; or one in error."""
+    def _build(self, text: str) -> LLMatcher | None:
+        """The compiled grammar, its first mask known, or one in error; None when it broke down."""
         built: list[LLMatcher] = []
 
         def build() -> None:
-            matcher = LLMatcher(self._tokenizer, text + _FREE, log_level=0, limits=_LIMITS)
-            matcher.compute_bitmask()
-            built.append(matcher)
+            try:
+                matcher = LLMatcher(self._tokenizer, text + _FREE, log_level=0, limits=_LIMITS)
+                matcher.compute_bitmask()
+                built.append(matcher)
+            except BaseException as error:  # a panic of the library is no Exception
+                _log.error("a grammar broke llguidance down: %r", error)
 
         with self._lock:
             before = threading.stack_size(_STACK)
@@ -167,7 +173,7 @@ class Grammars:
             finally:
                 threading.stack_size(before)
         thread.join()
-        return built[0]
+        return built[0] if built else None
 
 
 def _sentence(error: str) -> str:

@@ -17,7 +17,7 @@ from strata.types import DoneEvent, Finish, Request, Sampling, Thinking
 
 LETTERS = [bytes([byte]) for byte in range(32, 127)]
 WORDS = [b'{"', b'":', b'",', b'"}', b"true", b"null", b"12", b"-1", b"ab", b"\n", b'", "', b"]}"]
-TOKENIZER, SPELLED = small([*LETTERS, *WORDS, "é".encode(), b"\xc3"])
+TOKENIZER, SPELLED = small([*LETTERS, *WORDS, "é".encode(), b"\xc3", b"\xa9"])
 VOCAB = len(SPELLED) + 9  # a model's matrices have more rows
 GRAMMARS = Grammars(TOKENIZER)
 ENDS = frozenset((END, STOP))

@@ -308,12 +308,16 @@ def test_the_opening_token_keeps_its_logit_beside_the_guide_s() -> None:
 
 
 def test_all_reasoning_of_an_answer_shares_one_budget() -> None:
-    steer = Steer(None, Thinking(close=(9,), open=False, opens=10, budget=3))
-    for token in (10, 1, 2, 9, 5, 10):
+    steer = Steer(None, Thinking(close=(9, 9), open=False, opens=10, budget=4))
+    for token in (10, 1, 2, 9, 9, 5, 10):
         assert not steer.acts, token
         steer.accept(token)
-    assert steer.acts, "1, 2 and 9 were reasoning: nothing is left when it opens again"
-    steer.accept(9)
+    for _ in range(2):
+        assert steer.acts, "1, 2 and what closed it were reasoning: nothing is left"
+        row = ROW.copy()
+        steer.mask(row)
+        assert np.flatnonzero(row > -np.inf).tolist() == [9]
+        steer.accept(9)
     assert not steer.acts
 
 

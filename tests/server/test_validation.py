@@ -33,6 +33,7 @@ USER = [{"role": "user", "content": "hi"}]
         ({"presence_penalty": 3}, "presence_penalty", "2"),
         ({"frequency_penalty": -3}, "frequency_penalty", "-2"),
         ({"repetition_penalty": 0}, "repetition_penalty", "0"),
+        ({"repetition_penalty": 1e-40}, "repetition_penalty", "0.01"),
         ({"n": 0}, "n", "1"),
         ({"n": False}, "n", "integer"),
         ({"n": 129}, "n", "128"),

@@ -105,6 +105,7 @@ CASES: list[tuple[str, str, Joined]] = [
     ("xml", xml(m='"a"'), call('{"m": "a"}')),
     ("xml", xml(e="1"), call('{"e": 1}')),
     ("xml", xml(e="one"), call('{"e": "one"}')),
+    ("xml", xml(e="2"), call('{"e": "2"}')),
     ("xml", xml(any="1"), call('{"any": 1}')),
     ("xml", xml(any="a b"), call('{"any": "a b"}')),
     ("xml", xml(other="[]"), call('{"other": []}')),
