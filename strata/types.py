@@ -88,7 +88,8 @@ class Request:
     looks up nor inserts. `deadline` is in seconds of `time.monotonic()`.
     `stop_token_ids` end the answer (the token is reported, not its text);
     `ignore_eos` is expressed by leaving the end tokens out of that set. `guide` makes the
-    sequence's own Guide. `guard` ends an answer that repeats itself without end.
+    sequence's own Guide. `guard` ends an answer that repeats itself without end. `progress`: tell
+    how far the prompt is read, step by step; `timed`: each token comes with the usage so far.
     """
 
     id: str
@@ -105,6 +106,8 @@ class Request:
     guide: Callable[[], Guide] | None = None
     thinking: Thinking | None = None
     guard: bool = True
+    progress: bool = False
+    timed: bool = False
 
 
 # ------------------------------------------------------------------ events
@@ -146,11 +149,24 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """A step read more of the prompt: `read` of its `total` tokens are there, of which `cached`
+    were before; `seconds` since it began to run.
+    """
+
+    request_id: str
+    total: int
+    cached: int
+    read: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One generated token. `cached_tokens` is what the prompt reused.
 
     `prompt_logprobs` comes with the first token when it was asked for: one
-    entry per prompt token, None for the first.
+    entry per prompt token, None for the first. `usage` is there when the request is timed.
     """
 
     request_id: str
@@ -159,6 +175,7 @@ class TokenEvent:
     cached_tokens: int
     logprob: Logprob | None = None
     prompt_logprobs: tuple[Logprob | None, ...] | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +197,19 @@ class FailedEvent:
     status: int = 500
 
 
-Event = TokenEvent | DoneEvent | FailedEvent
+Event = ProgressEvent | TokenEvent | DoneEvent | FailedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """A request that runs: `read` tokens of its prompt are there, of which `cached` were
+    before, and `output` of its answer.
+    """
+
+    request: Request
+    cached: int
+    read: int
+    output: int
 
 
 # -------------------------------------------------------------------- plan

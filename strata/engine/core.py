@@ -170,6 +170,8 @@ class Core:
                 told.append(self._fail(sequence, message, 500, keep=False))
                 continue
             self._commit(row, captured)
+            if sequence.request.progress and sequence.times.first is None:
+                told.append((sequence.outlet, sequence.progress(now)))
             if isinstance(choice, Choice):
                 self._append(sequence, choice, now, told)
             elif isinstance(choice, RequestError):  # its guide cannot go on
@@ -228,9 +230,9 @@ class Core:
                 scores = tuple(sequence.prompt_logprobs)
         sequence.times.last = now
         self.counters.decode_tokens += 1
-        event = TokenEvent(
-            sequence.id, choice.token, index, sequence.cached_tokens or 0, choice.logprob, scores
-        )
+        usage = sequence.usage(now) if sequence.request.timed else None
+        cached = sequence.cached_tokens or 0
+        event = TokenEvent(sequence.id, choice.token, index, cached, choice.logprob, scores, usage)
         told.append((sequence.outlet, event))
         finish = sequence.finish
         if finish is not None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from strata.engine.sampler import Chooser
 from strata.engine.steer import Steer, runaway
 from strata.figures import ExpertUse
-from strata.types import Finish, Logprob, Request, Usage
+from strata.types import Finish, Logprob, ProgressEvent, Request, RowState, Usage
 
 if TYPE_CHECKING:
     from strata.cache.lease import Lease
@@ -140,6 +140,17 @@ class Sequence:
     def served(self, use: ExpertUse) -> None:
         """Add what a row of it took of the experts."""
         self.experts = use if self.experts is None else self.experts + use
+
+    def state(self) -> RowState:
+        """What is told of it while it runs."""
+        read = min(self.computed_len, self.prompt_len)
+        return RowState(self.request, self.cached_tokens or 0, read, self.output_len)
+
+    def progress(self, now: float) -> ProgressEvent:
+        """How far the prompt is read."""
+        begun = now if self.times.admitted is None else self.times.admitted
+        cached, seconds = self.cached_tokens or 0, now - begun
+        return ProgressEvent(self.id, self.prompt_len, cached, self.computed_len, seconds)
 
     def usage(self, now: float) -> Usage:
         """What it cost until `now`, measured."""

@@ -93,6 +93,15 @@ class _Follower:
         self._matcher.consume_token(token)
 
 
+def json_rule(schema: Mapping[str, Any], field: str) -> str:
+    """A schema as a Lark expression: the JSON texts that it allows. Raises RequestError."""
+    check_schema(schema, field)
+    try:
+        return "%json " + json.dumps({**schema, "x-guidance": _JSON_OPTIONS})
+    except (RecursionError, TypeError, ValueError) as error:
+        raise RequestError(f"{field}: the schema is no JSON: {error}", field=field) from None
+
+
 class Grammars:
     """Compiles grammars for one tokenizer. Thread safe; the last `_KEPT` are remembered.
 
@@ -112,12 +121,7 @@ class Grammars:
         self, schema: Mapping[str, Any], field: str = "response_format"
     ) -> Callable[[], Guide]:
         """JSON texts that a schema (draft 2020-12) allows, properties in the schema's order."""
-        check_schema(schema, field)
-        try:
-            text = json.dumps({**schema, "x-guidance": _JSON_OPTIONS})
-        except (RecursionError, TypeError, ValueError) as error:
-            raise RequestError(f"{field}: the schema is no JSON: {error}", field=field) from None
-        return self._compile(f"start: %json {text}", field)
+        return self._compile(f"start: {json_rule(schema, field)}", field)
 
     def json_object(self, field: str = "response_format") -> Callable[[], Guide]:
         """Any JSON object."""

@@ -30,6 +30,7 @@ class Tokenizer:
     vocab_size: ids are below it (a model's matrices may have more rows). bos: id or None.
     end_ids: ids that end an answer. special_ids: control tokens. named: texts of bos_token,
     eos_token, ... for chat templates. added_tokens: text -> whether it is a control token.
+    added_ids: text -> id.
     """
 
     def __init__(self, facts: Vocabulary, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -40,6 +41,7 @@ class Tokenizer:
         self.named: Mapping[str, str] = facts.named
         self._begins, self._strips = facts.begins, facts.strips
         self.added_tokens = {token.content: token.special for token in facts.tokens.values()}
+        self.added_ids = {token.content: number for number, token in facts.tokens.items()}
         self._backend = Backend(facts.base, facts.tokens)
         self._added = AddedTokens(facts.tokens)
         self._cache = SegmentCache(cache_bytes)
@@ -81,6 +83,10 @@ class Tokenizer:
             self._extend_marked(ids, run[2], mark)
         self._extend(ids, runs)
         return ids
+
+    def has_control(self, text: str) -> bool:
+        """Whether a rendered text has control tokens in it."""
+        return len(self._added.cut(text)) > 1
 
     def _segments(self, text: str, place: Place) -> list[_Run]:
         """What tokenises apart. All but the first begin with a control token, so at a start."""
