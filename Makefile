@@ -7,7 +7,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 BUILD := pyproject.toml CMakeLists.txt strata/__init__.py \
          $(shell find strata/kernels/cpu -type f 2>/dev/null)
 
-.PHONY: help serve test lint unit bench soak fuzz sanitize clean
+.PHONY: help serve test lint unit agents bench soak fuzz sanitize clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    set up, check style and types, run every test"
 	@echo "make lint    style and types only     make unit    tests only"
 	@echo "make bench   compare with llama.cpp   make soak    2,000 random requests, long property tests, all injected bugs"
+	@echo "make agents  Claude Code, codex and opencode against a scripted model"
 	@echo "make fuzz    random files for the readers, FUZZ_SECONDS=60 each"
 	@echo "make sanitize  the native code and its tests under the compiler's sanitizers"
 	@echo "make clean   remove the virtual environment and all build output"
@@ -37,6 +38,10 @@ unit: $(VENV)/.tested
 
 bench: $(VENV)/.installed
 	@$(VENV)/bin/python bench/compare_llama.py $(ARGS)
+
+# Fetches 1.2 GB of npm packages the first time.
+agents: $(VENV)/.tested
+	@$(VENV)/bin/python bench/agents.py $(ARGS)
 
 soak: $(VENV)/.tested
 	@$(VENV)/bin/python bench/soak.py $(ARGS)

@@ -81,26 +81,35 @@ def table(log: Log, key: Key) -> str:
     facts, cells = log.facts[key], log.values[key]
     lines = [f"### {key[0]} ({facts['architecture']}, {facts['format']}), {key[1]} threads", ""]
     lines += [f"{name}: {text}  " for name, text in facts["programs"].items()]
-    memory = cells.get((MACHINE, MACHINE))
-    speed = max(memory.values()) if memory else None
+    speed = memory_rate(log, key[1])
     if speed:
         lines.append(_about_bytes(facts["touched"], speed))
-    head = "| tokens/s | Strata | llama.cpp | ratio | rounds | goal | file | packed | all |"
-    lines += ["", head, "|---" * 9 + "|"]
+    head = "| tokens/s | Strata | llama.cpp | ratio | rounds | goal | most | file | packed | all |"
+    lines += ["", head, "|---" * 10 + "|"]
     for cell in _paired(cells):
         if cell.startswith(("read", "decode")):
             lines.append(_row(cell, cells, facts, speed))
     return "\n".join([*lines, *_http(cells)])
 
 
+def memory_rate(log: Log, threads: int) -> float | None:
+    """Bytes a second: what this machine's memory gave so many threads at best, in any round."""
+    runs = (
+        cells.get((MACHINE, MACHINE), {}) for (_, t), cells in log.values.items() if t == threads
+    )
+    return max((rate for run in runs for rate in run.values()), default=None)
+
+
 def _about_bytes(touched: dict[str, Any], speed: float) -> str:
     """Explains the last three columns."""
     states = f", states {touched['states'] / 1e6:.1f} MB" if touched["states"] else ""
     return (
-        f"Memory was read at {speed / 1e9:.1f} GB/s. One token reads {touched['file'] / 1e6:.1f} MB"
-        f" of the file's weights, {touched['packed'] / 1e6:.1f} MB packed{states}; and"
+        f"Memory was read at {speed / 1e9:.1f} GB/s at best."
+        f" One token reads {touched['file'] / 1e6:.1f} MB of the file's weights,"
+        f" {touched['packed'] / 1e6:.1f} MB packed{states}; and"
         f" {touched['keys'] / 1e3:.1f} KB of keys and values for each token before it."
-        " The last columns: what share of that speed one row of Strata reaches.  "
+        " most: the ratio that reading just these at that speed would be, each row's experts drawn"
+        " at random. The last columns: what share of that speed one row of Strata reaches.  "
     )
 
 
@@ -129,9 +138,12 @@ def _row(
     ratio = medians[0] / medians[1]
     single = [ours[n] / theirs[n] for n in ours.keys() & theirs.keys()]
     spread = f"{min(single):.2f}-{max(single):.2f}" if single else ""
-    shares = ["", "", ""]
-    if speed and cell.startswith("decode 1 at "):
-        shares = _shares(int(cell.split()[-1]), medians[0], facts["touched"], speed)
+    shares = ["", "", "", ""]
+    if speed and cell.startswith("decode"):
+        rows, depth = int(cell.split()[1]), int(cell.split()[-1])
+        shares[0] = f"{rows * speed / _read(rows, depth, facts['touched']) / medians[1]:.2f}"
+        if rows == 1:
+            shares[1:] = _shares(depth, medians[0], facts["touched"], speed)
     row = [cell, *(f"{one:.4g}" for one in medians), f"{ratio:.2f}", spread]
     return f"| {' | '.join([*row, verdict(ratio, goal(cell, facts)), *shares])} |"
 
@@ -147,14 +159,18 @@ def goal(cell: str, facts: dict[str, Any]) -> float | None:
     return (ROWS_MIXTURE if mixture else ROWS_DENSE) if int(number) <= 8 else None
 
 
+def _read(rows: int, depth: int, touched: dict[str, Any]) -> float:
+    """Bytes of a step of so many rows, each expert that any of them takes counted once."""
+    seen = depth if touched["most_keys"] is None else min(depth, touched["most_keys"])
+    some = (1 - (1 - touched["share"]) ** rows) / touched["share"]  # experts, in those of one row
+    own = rows * (touched["keys"] * seen + touched["states"])
+    return float(touched["packed"] + (some - 1) * touched["experts"] + own)
+
+
 def _shares(depth: int, rate: float, touched: dict[str, Any], speed: float) -> list[str]:
     """Of memory's speed: weights as in the file, as packed, and with keys and states."""
-    most = touched["most_keys"]
-    seen = depth if most is None else min(depth, most)
-    everything = touched["packed"] + touched["keys"] * seen + touched["states"]
-    plain, packed, whole = (
-        rate * size / speed for size in (touched["file"], touched["packed"], everything)
-    )
+    sizes = touched["file"], touched["packed"], _read(1, depth, touched)
+    plain, packed, whole = (rate * size / speed for size in sizes)
     text = f"{packed:.2f}"
     if depth == 0 and touched["packed"] > last_level_cache():
         text = f"{packed:.2f} (goal {verdict(packed, BANDWIDTH)})"

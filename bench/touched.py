@@ -24,7 +24,8 @@ _ROWWISE = ("token_embd.weight", "per_layer_token_embd.weight")
 class Touched:
     """Bytes for one token: weights as in the file and as Strata packs them; keys and values
     (float16) for each token before it; states (float32), read and written. `most_keys`: so many
-    tokens' keys at most, where attention chooses.
+    tokens' keys at most, where attention chooses. Of `packed`, `experts` are a token's routed
+    ones, which are `share` of a layer's.
     """
 
     file: int
@@ -32,6 +33,8 @@ class Touched:
     keys: int
     states: int
     most_keys: int | None
+    experts: int
+    share: float
 
 
 def touched(path: Path) -> Touched:
@@ -39,13 +42,16 @@ def touched(path: Path) -> Touched:
     file, packer = open_model(path), Packer(_cpu.isas()[0], 1)
     _cpu.use_isa(_cpu.isas()[0])
     tied = "output.weight" not in file.tensors
-    plain = packed = keys = states = 0.0
+    plain = packed = experts = keys = states = 0.0
     for name, tensor in file.tensors.items():
         if name in _ROWWISE and not (tied and name == "token_embd.weight"):
             continue
-        share = _share(file) if "_exps." in name else 1.0
+        routed = "_exps." in name
+        share = _share(file) if routed else 1.0
         plain += share * tensor.data.nbytes
-        packed += share * _packed(tensor, packer)
+        size = share * _packed(tensor, packer)
+        packed += size
+        experts += size if routed else 0
         if name.endswith(("attn_k.weight", "attn_v.weight")):
             keys += 2 * tensor.shape[0]
         if name.endswith("ssm_out.weight"):  # cols: value heads x width of a head
@@ -53,7 +59,13 @@ def touched(path: Path) -> Touched:
             states += 2 * 4 * tensor.shape[1] * width
     budget = file.metadata.get(f"{file.architecture}.attention.indexer.top_k")
     return Touched(
-        int(plain), int(packed), int(keys), int(states), None if budget is None else int(budget)
+        int(plain),
+        int(packed),
+        int(keys),
+        int(states),
+        None if budget is None else int(budget),
+        int(experts),
+        _share(file) if experts else 1.0,
     )
 
 

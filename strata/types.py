@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,38 @@ class Sampling:
     min_tokens: int = 0
 
 
+class Guide(Protocol):
+    """What a grammar allows next in one sequence, which owns it. Begins after any reasoning."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can follow: the answer is whole."""
+
+    def mask(self, row: npt.NDArray[np.float32]) -> None:
+        """Make the logits (float32 [vocab]) of tokens that cannot come next -inf, in place.
+
+        Changes nothing else. When the text may end, end tokens are among those that can come.
+        Raises RequestError when what it follows grew too complex.
+        """
+
+    def accept(self, token: int) -> None:
+        """Go on by a token that could come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """How an answer reasons before it speaks.
+
+    Reasoning is `open` at the start or opened by the token `opens`, and ends with the tokens
+    `close`. After `budget` tokens of it those are forced, one by one; None is no bound.
+    """
+
+    close: tuple[int, ...]
+    open: bool
+    budget: int | None = None
+    opens: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One sequence to generate. Made once, at the edge, and never changed.
@@ -54,7 +87,9 @@ class Request:
     `namespace` says whose cached prefixes may be shared; `cached` False neither
     looks up nor inserts. `deadline` is in seconds of `time.monotonic()`.
     `stop_token_ids` end the answer (the token is reported, not its text);
-    `ignore_eos` is expressed by leaving the end tokens out of that set.
+    `ignore_eos` is expressed by leaving the end tokens out of that set. `guide` makes the
+    sequence's own Guide. `guard` ends an answer that repeats itself without end. `progress`: tell
+    how far the prompt is read, step by step; `timed`: each token comes with the usage so far.
     """
 
     id: str
@@ -68,6 +103,11 @@ class Request:
     cached: bool = True
     priority: int = 0
     deadline: float | None = None
+    guide: Callable[[], Guide] | None = None
+    thinking: Thinking | None = None
+    guard: bool = True
+    progress: bool = False
+    timed: bool = False
 
 
 # ------------------------------------------------------------------ events
@@ -78,6 +118,7 @@ class Finish(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    REPETITION = "repetition"  # it went round in a circle
     CANCELLED = "cancelled"
     FAILED = "failed"
 
@@ -108,11 +149,24 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """A step read more of the prompt: `read` of its `total` tokens are there, of which `cached`
+    were before; `seconds` since it began to run.
+    """
+
+    request_id: str
+    total: int
+    cached: int
+    read: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One generated token. `cached_tokens` is what the prompt reused.
 
     `prompt_logprobs` comes with the first token when it was asked for: one
-    entry per prompt token, None for the first.
+    entry per prompt token, None for the first. `usage` is there when the request is timed.
     """
 
     request_id: str
@@ -121,6 +175,7 @@ class TokenEvent:
     cached_tokens: int
     logprob: Logprob | None = None
     prompt_logprobs: tuple[Logprob | None, ...] | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +197,19 @@ class FailedEvent:
     status: int = 500
 
 
-Event = TokenEvent | DoneEvent | FailedEvent
+Event = ProgressEvent | TokenEvent | DoneEvent | FailedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """A request that runs: `read` tokens of its prompt are there, of which `cached` were
+    before, and `output` of its answer.
+    """
+
+    request: Request
+    cached: int
+    read: int
+    output: int
 
 
 # -------------------------------------------------------------------- plan

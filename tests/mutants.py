@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mutants_anthropic import ANTHROPIC
+from mutants_chat import CHAT
+from mutants_clients import CLIENTS
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS
@@ -17,9 +20,11 @@ from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
 from mutants_quantised import QUANTISED
+from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
+from mutants_steer import STEER
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -503,7 +508,11 @@ MUTANTS: list[Mutant] = CACHE + [
     Mutant(module, *bug, tests)
     for module, tests, bugs in [
         *ENGINE,
+        *ANTHROPIC,
         *STATES,
+        *CLIENTS,
+        *CHAT,
+        *STEER,
         *DISK,
         *ROWS,
         *POLICIES,
@@ -511,7 +520,10 @@ MUTANTS: list[Mutant] = CACHE + [
         *FILES,
         *KV,
         *QUANTISED,
+        *RESPONSES,
         *SEGMENT,
+        *SEGMENT,
+        *RESPONSES,
     ]
     for bug in bugs
 ]

@@ -33,16 +33,6 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "        self._leave(sequence, finish, keep=True)\n",
             ),
             (
-                "one token more than was asked for",
-                "elif index + 1 >= request.max_tokens",
-                "elif index >= request.max_tokens",
-            ),
-            (
-                "a stop token does not stop",
-                "if choice.token in request.stop_token_ids",
-                "if choice.token in ()",
-            ),
-            (
                 "rows get each other's logits",
                 "logits = logits[[row.stop - 1 for row in speaking]]",
                 "logits = logits[[row.first for row in speaking]]",
@@ -209,6 +199,16 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
                 "        self.chooser.saw(token)\n",
                 "",
             ),
+            (
+                "one token more than was asked for",
+                "if said >= request.max_tokens",
+                "if said > request.max_tokens",
+            ),
+            (
+                "a stop token does not stop",
+                "if self.tokens[-1] in request.stop_token_ids or (",
+                "if (",
+            ),
         ],
     ),
     (
@@ -232,8 +232,8 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "the stop tokens are possible one token too soon",
-                "        if said < sampling.min_tokens:\n",
-                "        if said < sampling.min_tokens - 1:\n",
+                "            return said < self.sampling.min_tokens\n",
+                "            return said < self.sampling.min_tokens - 1\n",
             ),
             (
                 "negative logits are made more likely by a repetition penalty",

@@ -115,7 +115,8 @@ def _wave(
     for prompt in prompts:
         outlet = QueueOutlet()
         name = f"bench-{next(_number)}"
-        request = Request(name, prompt, tg, Sampling(temperature=0.0), stable_len=len(prompt))
+        greedy, length = Sampling(temperature=0.0), len(prompt)
+        request = Request(name, prompt, tg, greedy, stable_len=length, guard=False)
         engine.submit(request, outlet)
         outlets.append(outlet)
     usages = []

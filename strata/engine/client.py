@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, into_loop
 from strata.figures import Freed, Record, Snapshot
-from strata.types import DoneEvent, Event, FailedEvent, Finish, Request
+from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RowState
 
 if TYPE_CHECKING:
     from strata.engine.loop import Engine
@@ -47,14 +47,6 @@ class EventStream:
         event = await self._mailbox.get()
         if isinstance(event, DoneEvent | FailedEvent):
             self._over = True
-        return event
-
-    async def stop(self) -> DoneEvent | FailedEvent:
-        """End the request, whose text is complete; its last event."""
-        self._engine.cancel(self._request_id, Finish.STOP)
-        while not isinstance(event := await self._mailbox.get(), DoneEvent | FailedEvent):
-            pass
-        self._over = True
         return event
 
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
@@ -94,6 +86,10 @@ class EngineClient:
     def snapshot(self) -> Snapshot:
         """Counters of this moment."""
         return self._engine.snapshot()
+
+    def rows(self) -> tuple[RowState, ...]:
+        """The requests that run now."""
+        return self._engine.rows()
 
     def records(self) -> tuple[Record, ...]:
         """The last 500 finished requests, the newest first."""

@@ -31,6 +31,7 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
+    RequestError,
     StorageError,
     TokenEvent,
 )
@@ -169,13 +170,19 @@ class Core:
                 told.append(self._fail(sequence, message, 500, keep=False))
                 continue
             self._commit(row, captured)
+            if sequence.request.progress and sequence.times.first is None:
+                told.append((sequence.outlet, sequence.progress(now)))
             if isinstance(choice, Choice):
                 self._append(sequence, choice, now, told)
+            elif isinstance(choice, RequestError):  # its guide cannot go on
+                told.append(self._fail(sequence, str(choice), choice.status))
             elif row.complete:  # a prompt that only wanted to be read
                 told.append(self._finish(sequence, Finish.LENGTH))
         return told
 
-    def _choose(self, rows: list[Row], logits: Logits) -> list[Choice | NotFinite | None]:
+    def _choose(
+        self, rows: list[Row], logits: Logits
+    ) -> list[Choice | NotFinite | RequestError | None]:
         """The next token of every complete row that may have one; None for the others."""
         speaks = [r.complete and r.grant.sequence.request.max_tokens > 0 for r in rows]
         speaking = list(compress(rows, speaks))
@@ -214,7 +221,7 @@ class Core:
 
     def _append(self, sequence: Sequence, choice: Choice, now: float, told: list[Told]) -> None:
         """Add a chosen token; end the sequence when it was the last."""
-        index, request = sequence.output_len, sequence.request
+        index = sequence.output_len
         sequence.append(choice.token)
         scores = None
         if index == 0:
@@ -223,14 +230,13 @@ class Core:
                 scores = tuple(sequence.prompt_logprobs)
         sequence.times.last = now
         self.counters.decode_tokens += 1
-        event = TokenEvent(
-            sequence.id, choice.token, index, sequence.cached_tokens or 0, choice.logprob, scores
-        )
+        usage = sequence.usage(now) if sequence.request.timed else None
+        cached = sequence.cached_tokens or 0
+        event = TokenEvent(sequence.id, choice.token, index, cached, choice.logprob, scores, usage)
         told.append((sequence.outlet, event))
-        if choice.token in request.stop_token_ids:
-            told.append(self._finish(sequence, Finish.STOP))
-        elif index + 1 >= request.max_tokens:
-            told.append(self._finish(sequence, Finish.LENGTH))
+        finish = sequence.finish
+        if finish is not None:
+            told.append(self._finish(sequence, finish))
 
     # -------------------------------------------------------------- endings
 

@@ -28,7 +28,7 @@ from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
 from strata.figures import Freed, Record, Snapshot
 from strata.models.decoder import Decoder, Experts
-from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError
+from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError, RowState
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +159,10 @@ class Engine:
             experts=runner.figures(),
             rows=runner.model.rows(),
         )
+
+    def rows(self) -> tuple[RowState, ...]:
+        """The requests that run at this moment, at most a step old."""
+        return tuple(sequence.state() for sequence in tuple(self.core.scheduler.running))
 
     @property
     def records(self) -> tuple[Record, ...]:

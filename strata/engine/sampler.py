@@ -7,13 +7,18 @@ The order of operations, per row:
     divided by it, negative ones multiplied
  3. frequency_penalty x count and presence_penalty, over the tokens of the answer
  4. logit_bias is added
- 5. while the answer is shorter than min_tokens: the stop tokens become impossible
- 6. temperature 0: the largest logit, the lower id on ties. That ends it. Else
- 7. temperature, top_k, top_p (within what top_k left), min_p
- 8. one draw with the number (seed, index of the token in the answer) of a
+ 5. while the answer is shorter than min_tokens, or reasoning is open before a guide:
+    the stop tokens become impossible
+ 6. a guide, or the end of a thinking budget, makes what cannot come next impossible
+    (steer.py). Where one speaks, step 5 is left out: a grammar says itself where its
+    texts end, and what is forced is forced
+ 7. temperature 0: the largest logit, the lower id on ties. That ends it. Else
+ 8. temperature, top_k, top_p (within what top_k left), min_p
+ 9. one draw with the number (seed, index of the token in the answer) of a
     counter-based generator
 
-Everything is a function of the row and of its own sequence, never of the batch.
+Rows of which steps 2 to 6 ask nothing are not copied. Everything is a function of the row and of
+its own sequence, never of the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ import numpy.typing as npt
 
 from strata.engine.draw import Cut, NotFinite, Row, draw, logprob
 from strata.engine.philox import uniform
-from strata.types import Logprob, Sampling
+from strata.engine.steer import Steer
+from strata.types import Logprob, RequestError, Sampling
 
 _GREEDY_BELOW = 1e-6  # Temperatures under this are greedy: their distribution is a point already.
 
@@ -75,11 +81,17 @@ class Tally:
 
 
 class Chooser:
-    """What sampling remembers of one sequence: its settings, seed and token counts."""
+    """What sampling remembers of one sequence: its settings, seed, token counts and steer."""
 
     def __init__(
-        self, sampling: Sampling, seed: int, prompt: Iterable[int], stops: frozenset[int]
+        self,
+        sampling: Sampling,
+        seed: int,
+        prompt: Iterable[int],
+        stops: frozenset[int],
+        steer: Steer | None = None,
     ) -> None:
+        self.steer = steer
         self.sampling = sampling
         self.seed = seed
         self.cut = Cut(sampling.top_k, sampling.top_p, sampling.min_p)
@@ -111,7 +123,16 @@ class Chooser:
         """Whether the logits of answer token `said` must be changed before choosing."""
         if self._seen is not None or self._said is not None or self._bias is not None:
             return True
-        return said < self.sampling.min_tokens and self._banned.shape[0] > 0
+        if self.steer is not None and self.steer.acts:
+            return True
+        return self._may_not_end(said) and self._banned.shape[0] > 0
+
+    def _may_not_end(self, said: int) -> bool:
+        """Whether the stop tokens are impossible (step 5)."""
+        steer = self.steer
+        if steer is None:
+            return said < self.sampling.min_tokens
+        return not steer.acts and (steer.waits or said < self.sampling.min_tokens)
 
     def saw(self, token: int) -> None:
         """Tell that `token` was chosen."""
@@ -119,9 +140,11 @@ class Chooser:
             self._seen.add(token)
         if self._said is not None:
             self._said.add(token)
+        if self.steer is not None:
+            self.steer.accept(token)
 
     def alter(self, row: Row, said: int) -> None:
-        """Steps 2 to 5, in place."""
+        """Steps 2 to 6, in place. Raises RequestError when a guide does."""
         sampling = self.sampling
         if self._seen is not None:
             ids, penalty = self._seen.ids, np.float32(sampling.repetition_penalty)
@@ -134,8 +157,10 @@ class Chooser:
             )
         if self._bias is not None:
             row[self._bias[0]] += self._bias[1]
-        if said < sampling.min_tokens:
+        if self._may_not_end(said):
             row[self._banned[self._banned < row.shape[0]]] = -np.inf
+        if self.steer is not None and self.steer.acts:
+            self.steer.mask(row)
 
 
 class Sampler:
@@ -146,7 +171,10 @@ class Sampler:
         self._room = np.empty(vocab, dtype=np.float32)
 
     def choose(self, row: Row, chooser: Chooser, said: int) -> Choice:
-        """Token number `said` of one answer. `row` float32 [vocab]. Raises NotFinite."""
+        """Token number `said` of one answer. `row` float32 [vocab].
+
+        Raises NotFinite, and RequestError when a guide does.
+        """
         sampling = chooser.sampling
         raw = row
         if chooser.alters(said):
@@ -166,13 +194,13 @@ class Sampler:
 
     def choose_all(
         self, logits: npt.NDArray[np.float32], rows: Sequence[tuple[Chooser, int]]
-    ) -> list[Choice | NotFinite]:
+    ) -> list[Choice | NotFinite | RequestError]:
         """One choice per row of `logits` float32 [m, vocab]; a broken row does not stop others."""
-        choices: list[Choice | NotFinite] = []
+        choices: list[Choice | NotFinite | RequestError] = []
         for row, (chooser, said) in zip(logits, rows, strict=True):
             try:
                 choices.append(self.choose(row, chooser, said))
-            except NotFinite as error:
+            except (NotFinite, RequestError) as error:
                 choices.append(error)
         return choices
 

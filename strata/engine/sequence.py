@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from strata.engine.sampler import Chooser
+from strata.engine.steer import Steer, runaway
 from strata.figures import ExpertUse
-from strata.types import Logprob, Request, Usage
+from strata.types import Finish, Logprob, ProgressEvent, Request, RowState, Usage
 
 if TYPE_CHECKING:
     from strata.cache.lease import Lease
@@ -71,7 +72,9 @@ class Sequence:
         self.read_tokens = 0
         self.experts: ExpertUse | None = None  # of all its rows so far, where a store has them
         self.times = Timeline(arrived)
-        self.chooser = Chooser(request.sampling, seed, request.tokens, request.stop_token_ids)
+        self.chooser = Chooser(
+            request.sampling, seed, request.tokens, request.stop_token_ids, Steer.of(request)
+        )
         scored = request.sampling.prompt_logprobs is not None
         self.prompt_logprobs: list[Logprob | None] | None = [None] if scored else None
         # Scoring needs the logits of every prompt position, so nothing of it may be reused.
@@ -81,6 +84,18 @@ class Sequence:
     def output_len(self) -> int:
         """Tokens of the answer so far."""
         return len(self.tokens) - len(self.request.tokens)
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the answer ends with its last token; None when it goes on."""
+        request, said, steer = self.request, self.output_len, self.chooser.steer
+        if self.tokens[-1] in request.stop_token_ids or (steer is not None and steer.ended):
+            return Finish.STOP
+        if said >= request.max_tokens:
+            return Finish.LENGTH
+        if request.guard and said >= request.sampling.min_tokens and runaway(self.tokens, said):
+            return Finish.REPETITION
+        return None
 
     @property
     def todo(self) -> int:
@@ -125,6 +140,17 @@ class Sequence:
     def served(self, use: ExpertUse) -> None:
         """Add what a row of it took of the experts."""
         self.experts = use if self.experts is None else self.experts + use
+
+    def state(self) -> RowState:
+        """What is told of it while it runs."""
+        read = min(self.computed_len, self.prompt_len)
+        return RowState(self.request, self.cached_tokens or 0, read, self.output_len)
+
+    def progress(self, now: float) -> ProgressEvent:
+        """How far the prompt is read."""
+        begun = now if self.times.admitted is None else self.times.admitted
+        cached, seconds = self.cached_tokens or 0, now - begun
+        return ProgressEvent(self.id, self.prompt_len, cached, self.computed_len, seconds)
 
     def usage(self, now: float) -> Usage:
         """What it cost until `now`, measured."""

@@ -73,6 +73,14 @@ class Limits:
             raise RequestError(f"token ids must be in 0..{self.vocab - 1}", field="prompt")
         if any(not 0 <= token < self.vocab for token, _ in request.sampling.logit_bias):
             raise RequestError(f"token ids must be in 0..{self.vocab - 1}", field="logit_bias")
+        thinking = request.thinking
+        if thinking is not None:
+            ids = (*thinking.close, *(() if thinking.opens is None else (thinking.opens,)))
+            if not thinking.close or not all(0 <= token < self.vocab for token in ids):
+                raise RequestError(
+                    f"reasoning is closed by one or more tokens in 0..{self.vocab - 1}",
+                    field="thinking",
+                )
         if request.max_tokens < 0:
             raise RequestError("max_tokens must be 0 or more", field="max_tokens")
         rest = min(self.context, self.room) - length

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import TypeVar
 
 import orjson
@@ -23,17 +25,22 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import experts, facts, metrics
-from strata.server.answer import Answer, Form
-from strata.server.chat import ChatForm, chat_job
+from strata.server import anthropic, experts, facts, llama, metrics
+from strata.server.answer import Answer
+from strata.server.body import parse
+from strata.server.chat import ChatForm, chat_request
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import ClientGone, Refusal
+from strata.server.errors import ClientGone, Refusal, Voice
 from strata.server.exchange import Exchange
+from strata.server.form import Form
 from strata.server.guard import Access, admit, identify
 from strata.server.job import Job
 from strata.server.openapi import openapi_document
-from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, parse
+from strata.server.responses.routes import Responses
+from strata.server.responses.schema import ResponsesBody
+from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
+from strata.server.talk import chat_job
 from strata.types import RequestError
 
 Action = Callable[[Exchange, str], Awaitable[None]]
@@ -46,11 +53,14 @@ PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-# A body of this many bytes or more is parsed, rendered and tokenised in a thread:
-# below it costs less than the event loop would notice.
+# A body of this many bytes or more is parsed, rendered and tokenised in a thread, and so is
+# one that may have a grammar to compile: others cost less than the event loop would notice.
 THREAD_BYTES = 8 * 1024
+MAY_COMPILE = re.compile(rb"schema|json_object|regex|grammar|tool_choice")
 # Documented without /v1; everything else with it.
-PLAIN_PATHS = frozenset({"/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize"})
+PLAIN_PATHS = frozenset(
+    ["/", "/health", "/metrics", "/openapi.json", "/tokenize", "/detokenize", "/props", "/slots"]
+)
 
 
 def page(read: Callable[[Exchange], bytes]) -> Action:
@@ -67,7 +77,10 @@ def _missing(exchange: Exchange) -> bytes:
 
 
 class Resource:
-    """One path: its methods, who may use them, and what happens at the end of a request."""
+    """One path: its methods, who may use them, and what happens at the end of a request.
+
+    `voice` makes what says a request's errors as the path's API does.
+    """
 
     def __init__(
         self,
@@ -77,15 +90,17 @@ class Resource:
         actions: Mapping[str, Action],
         *,
         public: bool = False,
+        voice: Callable[[], Voice] = Voice,
     ) -> None:
         self._access, self._meters, self._route, self._public = access, meters, route, public
+        self._voice = voice
         self._actions = dict(actions)
         if "GET" in actions:
             self._actions["HEAD"] = actions["GET"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        exchange = Exchange(scope, receive, send, PING_S)
+        exchange = Exchange(scope, receive, send, PING_S, self._voice())
         self._meters.open += 1
         try:
             await self._serve(exchange)
@@ -143,12 +158,20 @@ class Resource:
 class Actions:
     """What the routes do, once a request has been let in."""
 
-    def __init__(self, lobby: Lobby, access: Access, meters: metrics.Meters) -> None:
+    def __init__(
+        self, lobby: Lobby, access: Access, meters: metrics.Meters, remembered: Responses
+    ) -> None:
         self._lobby, self._access, self._meters = lobby, access, meters
+        self._remembered = remembered
 
-    def model(self, exchange: Exchange) -> bytes:
-        """GET /v1/models/{id}."""
-        return facts.model(self._lobby.service(), exchange.scope["path_params"]["name"])
+    def models(self, exchange: Exchange) -> bytes:
+        """GET /v1/models and /v1/models/{id}, as the API tells them whose client asks."""
+        told: ModuleType = facts
+        if exchange.headers(b"anthropic-version"):
+            told, exchange.voice = anthropic, anthropic.AnthropicVoice()
+        name, service = exchange.scope["path_params"].get("name"), self._lobby.service()
+        page: bytes = told.model_list(service) if name is None else told.model(service, name)
+        return page
 
     def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
         """Answers with what `tell` makes of the engine's counters."""
@@ -185,7 +208,7 @@ class Actions:
         service = self._lobby.service()
 
         def prepare(body: ChatBody) -> tuple[Job, Form]:
-            job = chat_job(service, body, caller)
+            job = chat_job(service, chat_request(body), caller)
             return job, ChatForm(job, service.names, bool(body.logprobs))
 
         await self._answer(exchange, service, *await self._read(exchange, ChatBody, prepare))
@@ -200,6 +223,29 @@ class Actions:
 
         await self._answer(exchange, service, *await self._read(exchange, CompletionBody, prepare))
 
+    async def messages(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/messages."""
+        service = self._lobby.service()
+
+        def prepare(body: anthropic.MessagesBody) -> tuple[Job, Form]:
+            job = chat_job(service, anthropic.chat_request(service, body), caller, "msg_")
+            return job, anthropic.MessageForm(job, service.model.context)
+
+        await self._answer(
+            exchange, service, *await self._read(exchange, anthropic.MessagesBody, prepare)
+        )
+
+    async def count_tokens(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/messages/count_tokens."""
+        use = partial(anthropic.count_tokens, self._lobby.service())
+        await exchange.reply(200, await self._read(exchange, anthropic.CountBody, use))
+
+    async def responses(self, exchange: Exchange, caller: str) -> None:
+        """POST /v1/responses."""
+        service = self._lobby.service()
+        prepare = partial(self._remembered.prepare, service, caller)
+        await self._answer(exchange, service, *await self._read(exchange, ResponsesBody, prepare))
+
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
         try:
             await Answer(service, self._meters, exchange, job, form).write()
@@ -207,9 +253,9 @@ class Actions:
             self._meters.duration.observe(time.perf_counter() - exchange.started_at)
 
     async def _read(self, exchange: Exchange, kind: type[M], use: Callable[[M], T]) -> T:
-        """`use` of the body as a `kind`, in a thread when the body is long."""
+        """`use` of the body as a `kind`, in a thread when that may take long."""
         body = await exchange.body(self._access.body_limit)
-        if len(body) < THREAD_BYTES:
+        if len(body) < THREAD_BYTES and not MAY_COMPILE.search(body):
             return use(parse(kind, body))
         return await asyncio.to_thread(lambda: use(parse(kind, body)))
 
@@ -217,14 +263,26 @@ class Actions:
 def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B008 - frozen
     """The server's ASGI application. Requests are answered once `lobby` is open."""
     meters = metrics.Meters()
-    actions = Actions(lobby, access, meters)
+    remembered = Responses()
+    actions = Actions(lobby, access, meters, remembered)
     openapi = openapi_document()
     table: list[tuple[str, Mapping[str, Action], bool]] = [
         ("/v1/chat/completions", {"POST": actions.chat}, False),
         ("/v1/completions", {"POST": actions.completions}, False),
-        ("/v1/models", {"GET": page(lambda _: facts.model_list(lobby.service()))}, False),
-        ("/v1/models/{name:path}", {"GET": page(actions.model)}, False),
+        ("/v1/messages", {"POST": actions.messages}, False),
+        ("/v1/messages/count_tokens", {"POST": actions.count_tokens}, False),
+        ("/v1/responses", {"POST": actions.responses}, False),
+        (
+            "/v1/responses/{id}",
+            {"GET": remembered.retrieve, "DELETE": remembered.delete},
+            False,
+        ),
+        ("/v1/responses/{id}/input_items", {"GET": remembered.input_items}, False),
+        ("/v1/models", {"GET": page(actions.models)}, False),
+        ("/v1/models/{name:path}", {"GET": page(actions.models)}, False),
         ("/v1/requests", {"GET": page(lambda _: facts.request_list(lobby.service()))}, False),
+        ("/v1/slots", {"GET": page(lambda _: llama.slots(lobby.service()))}, False),
+        ("/v1/props", {"GET": page(lambda _: llama.props(lobby.service()))}, False),
         ("/v1/experts", {"GET": actions.counted(experts.page)}, False),
         (
             "/v1/cache",
@@ -242,7 +300,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
     for path, allowed, public in table:
         bare = path.removeprefix("/v1") or "/"
         label = bare if bare in PLAIN_PATHS else path.replace("{name:path}", "{id}")
-        resource = Resource(access, meters, label, allowed, public=public)
+        voice = anthropic.AnthropicVoice if bare.startswith("/messages") else Voice
+        resource = Resource(access, meters, label, allowed, public=public, voice=voice)
         routes += [Route(path, resource), Route(bare, resource)]
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
     every = dict.fromkeys(methods, page(_missing))

@@ -10,13 +10,15 @@ from typing import Any
 
 import orjson
 
-from strata.server.answer import Form
 from strata.server.errors import Refusal
 from strata.server.generate import Part, Tally
-from strata.server.job import Job, Run, check_tokens, make_job
+from strata.server.job import Job, Output, Run, check_tokens, make_job
 from strata.server.logprobs import CompletionLogprobs
+from strata.server.openai import CompletionsForm
+from strata.server.output import format_guide
 from strata.server.schema import CompletionBody
 from strata.server.service import Service
+from strata.server.talk import format_of
 from strata.text.template import Prompt
 
 
@@ -31,11 +33,12 @@ def completion_job(service: Service, body: CompletionBody, caller: str) -> Job:
         body,
         _prompts(service, body.prompt),
         caller,
-        kind="cmpl",
+        kind="cmpl-",
         field="prompt",
         max_tokens=body.max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=body.logprobs if body.echo else None,
+        output=Output(guide=format_guide(service, format_of(body))),
     )
 
 
@@ -63,7 +66,7 @@ def _prompt(service: Service, given: str | list[int], field: str) -> Prompt:
     return Prompt(tuple(tokens), (), 0)
 
 
-class CompletionForm(Form):
+class CompletionForm(CompletionsForm):
     """Writes one job as text completions; with `echo` the prompt stands before the answer."""
 
     kinds = ("text_completion", "text_completion")
@@ -75,21 +78,26 @@ class CompletionForm(Form):
         self._prompt = body.prompt if isinstance(body.prompt, str) else None
         self._offsets = [CompletionLogprobs(service.names) for _ in job.runs]
 
-    def text(self, run: Run, part: Part, first: bool) -> str:
+    def news(self, run: Run, part: Part, first: bool) -> list[bytes]:
+        """The text alone."""
+        text = self._text(run, part, first)
+        return [b'"text":' + orjson.dumps(text)] if text else []
+
+    def nothing(self, first: bool) -> bytes:
+        """No text."""
+        return b'"text":""'
+
+    def content(self, run: Run, whole: Part) -> dict[str, Any]:
+        """The text alone."""
+        return {"text": self._text(run, whole, True)}
+
+    def _text(self, run: Run, part: Part, first: bool) -> str:
         """The part's text, behind the prompt's with `echo`."""
         if not (self._echo and first):
             return part.text
         if self._prompt is not None:
             return self._prompt + part.text
         return self._tokenizer.decode(list(run.request.tokens)) + part.text
-
-    def delta(self, text: str, first: bool) -> bytes:
-        """The text alone."""
-        return b'"text":' + orjson.dumps(text)
-
-    def content(self, text: str) -> dict[str, Any]:
-        """The text alone."""
-        return {"text": text}
 
     def told(self, run: Run, part: Part, tally: Tally, first: bool) -> dict[str, Any] | None:
         """The part's log probabilities, behind the prompt's with `echo`."""
@@ -101,7 +109,7 @@ class CompletionForm(Form):
             [*(tally.prompt_logprobs if echo else ()), *part.logprobs],
         )
 
-    def choice(self, run: Run, part: Part, tally: Tally) -> dict[str, Any]:
+    def choice(self, run: Run, whole: Part, tally: Tally) -> dict[str, Any]:
         """One choice, with its prompt's tokens where tokens are wanted."""
         prompt = {"prompt_token_ids": list(run.request.tokens)} if self.job.token_ids else {}
-        return super().choice(run, part, tally) | prompt
+        return super().choice(run, whole, tally) | prompt

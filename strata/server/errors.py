@@ -1,4 +1,6 @@
-"""Refusals and failures in OpenAI's shape: `{"error": {message, type, param, code}}`.
+"""Refusals and failures, and how an API says them.
+
+OpenAI's way is `{"error": {message, type, param, code}}`.
 
 Knows which kind and code fit an HTTP status. Knows no request and no socket. A message
 says what is allowed; it never repeats more of a client's text than a field's name.
@@ -45,6 +47,27 @@ class Refusal(RequestError):
         self.headers = headers
 
 
+class Voice:
+    """What an API says beside its answers: errors and signs of life. This one's is OpenAI's.
+
+    `headers` go with every answer.
+    """
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def error(self, error: RequestError) -> bytes:
+        """The body of an answer that is an error."""
+        return error_payload(error)
+
+    def error_event(self, error: RequestError) -> bytes:
+        """An error within a stream, its last event."""
+        return b"data: " + self.error(error) + b"\n\n"
+
+    def ping(self) -> bytes:
+        """What goes into a silent stream, also before its first part; SSE's comment."""
+        return b": ping\n\n"
+
+
 class ClientGone(Exception):
     """The client closed its connection; there is nobody to answer."""
 
@@ -56,10 +79,14 @@ def error_payload(error: RequestError) -> bytes:
     kind, code = _KINDS.get(status, (other, None))
     if isinstance(error, Refusal) and error.code:
         code = error.code
+    body = {"message": sentence(error), "type": kind, "param": error.field, "code": code}
+    return orjson.dumps({"error": body})
+
+
+def sentence(error: RequestError) -> str:
+    """What an error says, of bounded length."""
     message = str(error)
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "…"
     # A message may quote text that is no valid UTF-8 once encoded; the JSON must be.
-    message = message.encode("utf-8", "replace").decode("utf-8")
-    body = {"message": message, "type": kind, "param": error.field, "code": code}
-    return orjson.dumps({"error": body})
+    return message.encode("utf-8", "replace").decode("utf-8")

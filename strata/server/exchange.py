@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from strata.server.errors import ClientGone, Refusal, error_payload
+from strata.server.errors import ClientGone, Refusal, Voice
 from strata.types import RequestError
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -25,15 +25,25 @@ EVENT_STREAM = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-PING = b": ping\n\n"
 STALLED_S = 60.0  # between two pieces of a body
 
 
 class Exchange:
-    """`status` is 0 until an answer has begun; `gone` is set when the client left."""
+    """`status` is 0 until an answer has begun; `gone` is set when the client left.
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, ping_s: float = 10.0) -> None:
+    `voice` says errors and pings as the route's API does; an answer's Form takes its place.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        ping_s: float = 10.0,
+        voice: Voice | None = None,
+    ) -> None:
         self.scope = scope
+        self.voice = voice or Voice()
         self.method = str(scope["method"])
         self.started_at = time.perf_counter()
         self.status = 0
@@ -89,9 +99,9 @@ class Exchange:
             headers = list(error.headers) if isinstance(error, Refusal) else []
             if error.retry_after is not None:
                 headers.append((b"retry-after", b"%d" % error.retry_after))
-            await self.reply(error.status, error_payload(error), JSON, headers)
+            await self.reply(error.status, self.voice.error(error), JSON, headers)
         else:
-            await self.event(b"data: " + error_payload(error) + b"\n\n")
+            await self.event(self.voice.error_event(error))
             await self.end()
 
     async def event(self, data: bytes) -> None:
@@ -108,7 +118,7 @@ class Exchange:
     async def attend(self, work: Coroutine[Any, Any, None], *, streams: bool) -> None:
         """Run `work` while watching the client; cancel it and raise ClientGone if it leaves.
 
-        A stream that has been silent for `ping_s` seconds gets a comment, so that
+        A stream that has been silent for `ping_s` seconds gets a ping, so that
         proxies and clients do not give up while a long prompt is read.
         """
         self._streams = streams
@@ -126,7 +136,7 @@ class Exchange:
         task.result()
 
     async def _watch(self) -> None:
-        """Return when the client is gone; send comments into a silent stream."""
+        """Return when the client is gone; send pings into a silent stream."""
         incoming: asyncio.Future[Message] = asyncio.ensure_future(self._receive())
         try:
             while True:
@@ -137,7 +147,7 @@ class Exchange:
                         return
                     incoming = asyncio.ensure_future(self._receive())
                 elif not self._wrote:
-                    await self.event(PING)
+                    await self.event(self.voice.ping())
                 self._wrote = False
         finally:
             incoming.cancel()
@@ -145,6 +155,7 @@ class Exchange:
     async def _begin(self, status: int, fields: list[tuple[bytes, bytes]]) -> None:
         assert self.status == 0, "a request is answered once"
         self.status = status
+        fields += self.voice.headers
         for value in self.headers(b"x-request-id")[:1]:
             if len(value) <= 128 and value.isascii() and value.isprintable():
                 fields.append((b"x-request-id", value.encode("ascii")))

@@ -13,11 +13,11 @@ import orjson
 import strata
 from strata.figures import Record, Snapshot
 from strata.server import experts
-from strata.server.chat import render_chat
 from strata.server.errors import Refusal
 from strata.server.job import check_tokens
-from strata.server.schema import DetokenizeBody, TokenizeBody
+from strata.server.schema import Common, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
+from strata.server.talk import ChatRequest, render
 
 
 def about(lobby: Lobby) -> bytes:
@@ -126,7 +126,14 @@ def tokenize(service: Service, body: TokenizeBody) -> bytes:
     if (text is None) == (body.messages is None):
         raise Refusal("give either prompt (a text) or messages (a chat)", field="prompt")
     if text is None:
-        tokens = list(render_chat(service, body).tokens)
+        chat = ChatRequest(
+            Common(),
+            [message.model_dump(exclude_none=True) for message in body.messages or ()],
+            tools=body.tools or (),
+            variables=body.chat_template_kwargs or {},
+            header=body.add_generation_prompt is not False,
+        )
+        tokens = list(render(service, chat).tokens)
     else:
         start = body.add_special_tokens is not False
         tokens = service.tokenizer.encode(text, special=True, start=start)

@@ -78,7 +78,7 @@ def identify(exchange: Exchange, access: Access) -> str:
     matches = [digest for digest in known if hmac.compare_digest(sent, digest)]
     if not matches:
         raise Refusal(
-            "missing or wrong API key; send it as 'Authorization: Bearer KEY'",
+            "missing or wrong API key; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
             status=401,
             headers=((b"www-authenticate", b"Bearer"),),
         )

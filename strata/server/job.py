@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from strata.server.errors import Refusal
 from strata.server.schema import Common, StreamOptions
 from strata.server.service import Service
+from strata.text.segment import Segmenter
 from strata.text.template import Prompt
-from strata.types import Request, Sampling
+from strata.types import Guide, Request, Sampling, Thinking
 
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 _OVERLAID = ("temperature", "top_p", "min_p", *_PENALTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What an answer is held to, and what its text is split into.
+
+    `segmenter` makes what splits its text into deltas, told where the tokens `markers` are; None
+    where text is all there is. `one_call`: it ends with its first call's end. `guide` makes the
+    constraint of one answer, `thinking` is how it reasons before.
+    """
+
+    segmenter: Callable[[], Segmenter] | None = None
+    markers: frozenset[str] = frozenset()
+    one_call: bool = False
+    guide: Callable[[], Guide] | None = None
+    thinking: Thinking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +49,12 @@ class Run:
     request: Request
     stop: tuple[str, ...]
     stats: bool = False
+    output: Output = Output()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One HTTP request's runs and how they are told."""
+    """One HTTP request's runs and how they are told. `timings`: in every chunk."""
 
     id: str
     created: int
@@ -45,6 +63,7 @@ class Job:
     stream: bool
     options: StreamOptions
     token_ids: bool
+    timings: bool = False
 
 
 def make_job(
@@ -53,20 +72,29 @@ def make_job(
     prompts: Sequence[Prompt],
     caller: str,
     *,
-    kind: str,  # the id's prefix
+    kind: str,  # the id's beginning
     field: str,  # where the prompt is, for errors
     max_tokens: int | None,  # None: all that fits
     logprobs: int | None,
     prompt_logprobs: int | None = None,
+    output: Output = Output(),
 ) -> Job:
     """The job for `prompts`, n choices each; `caller` names the API key. Raises RequestError."""
     model, n = service.named(body.model), body.n or 1
     count, most = n * len(prompts), service.limits.runs
     if count > most:
         raise Refusal(f"n x prompts is {count}; at most {most} are allowed", field="n")
-    job_id = f"{kind}-{secrets.token_hex(12)}"
-    common = _common(service, body, caller, logprobs, prompt_logprobs)
+    job_id = f"{kind}{secrets.token_hex(12)}"
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    common = replace(
+        _common(service, body, caller, logprobs, prompt_logprobs),
+        # What ends an answer from here has no last account but its last token's.
+        timed=bool(stops or output.one_call or body.timings_per_token),
+        guide=output.guide,
+        thinking=output.thinking,
+        guard=body.repetition_guard is not False,
+        progress=bool(body.stream and body.return_progress),
+    )
     runs: list[Run] = []
     for number, prompt in enumerate(prompts):
         room = _room(service, prompt, field)
@@ -80,10 +108,12 @@ def make_job(
                 max_tokens=room if max_tokens is None else min(max_tokens, room),
                 sampling=_seeded(common.sampling, choice),
             )
-            runs.append(Run(len(runs), number, request, stops, bool(body.strata_stats)))
+            stats = bool(body.strata_stats)
+            runs.append(Run(len(runs), number, request, stops, stats, output))
     options = body.stream_options or StreamOptions()
     stream, token_ids = bool(body.stream), bool(body.return_token_ids)
-    return Job(job_id, int(time.time()), model, tuple(runs), stream, options, token_ids)
+    timings, now = bool(body.timings_per_token), int(time.time())
+    return Job(job_id, now, model, tuple(runs), stream, options, token_ids, timings)
 
 
 def _room(service: Service, prompt: Prompt, field: str) -> int:
@@ -137,6 +167,7 @@ def _common(
         namespace=f"{caller}\n{body.cache_salt}" if body.cache_salt else caller,
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
+        guard=not body.ignore_eos,  # a benchmark wants its tokens, whatever they are
     )
 
 

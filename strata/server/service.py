@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from strata.server.errors import Refusal
 from strata.server.logprobs import TokenNames
+from strata.text import dialects
+from strata.text.dialects import Dialect
+from strata.text.grammar import Grammars
 from strata.text.template import ChatTemplate
 from strata.text.tokenizer import Tokenizer
 from strata.types import Sampling
@@ -55,6 +58,18 @@ class Service:
     def names(self) -> TokenNames:
         """What its tokens are called."""
         return TokenNames(self.tokenizer)
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model writes reasoning and calls, as its template shows it."""
+        template = self.template
+        source = template.source + (template.tool_source or "") if template else ""
+        return dialects.of(source, self.tokenizer.added_tokens)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """What makes constraints for its tokens."""
+        return Grammars(self.tokenizer)
 
     def named(self, name: str | None) -> str:
         """The name to answer under: the one that was asked for. Raises a 404 for another's."""

@@ -23,14 +23,19 @@ from strata.types import RequestError
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token added. `stopped`: a stop string was found, and no text follows.
+    """What one token added. `stop`: the stop string that was found; no text follows.
 
     marks: offsets in the text where markers begin.
     """
 
     text: str
-    stopped: bool
+    stop: str | None = None
     marks: tuple[int, ...] = ()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the text has ended."""
+        return self.stop is not None
 
 
 class TextStream:
@@ -56,12 +61,12 @@ class TextStream:
         self._held = ""
         self._marks: list[int] = []  # in what is held
         self._count = 0
-        self._stopped = False
+        self._found: str | None = None
 
     def feed(self, token: int) -> Piece:
         """Add the next token of the answer. After a stop string, tokens have no effect."""
-        if self._stopped:
-            return Piece("", True)
+        if self._found is not None:
+            return Piece("", self._found)
         self._count += 1
         marker = token in self._markers
         spelled = self._tokenizer.token_bytes(token, marker)
@@ -72,20 +77,21 @@ class TextStream:
 
     def finish(self) -> Piece:
         """The end of the answer: what was held back."""
-        if self._stopped:
-            return Piece("", True)
+        if self._found is not None:
+            return Piece("", self._found)
         return self._advance(self._decoder.decode(b"", final=True), last=True)
 
     def _advance(self, new: str, last: bool) -> Piece:
         text = self._held + new
         after = len(self._held) if self._count >= self._min_tokens else len(text)
-        at = self._first_stop(text, after)
-        if at is not None:
-            self._stopped, self._held = True, ""
-            return Piece(text[:at], True, self._marked(at))
+        found = self._first_stop(text, after)
+        if found is not None:
+            at, self._found = found
+            self._held = ""
+            return Piece(text[:at], self._found, self._marked(at))
         ready = len(text) if last else len(text) - self._hold(text)
         self._held = text[ready:]
-        return Piece(text[:ready], False, self._marked(ready))
+        return Piece(text[:ready], None, self._marked(ready))
 
     def _marked(self, size: int) -> tuple[int, ...]:
         """The marks of the first `size` characters, which go out."""
@@ -93,14 +99,14 @@ class TextStream:
         self._marks = [mark - size for mark in self._marks if mark >= size]
         return marks
 
-    def _first_stop(self, text: str, after: int) -> int | None:
-        """Where the first stop string that ends beyond offset `after` begins, or None."""
+    def _first_stop(self, text: str, after: int) -> tuple[int, str] | None:
+        """Where the first stop string that ends beyond offset `after` begins, and it, or None."""
         found = []
         for stop in self._stop:
             at = text.find(stop, max(0, after + 1 - len(stop)))
             if at >= 0:
-                found.append((at + len(stop), at))
-        return min(found)[1] if found else None
+                found.append((at + len(stop), at, stop))
+        return min(found)[1:] if found else None
 
     def _hold(self, text: str) -> int:
         """How many characters at the end of a text may be the beginning of a stop string."""

@@ -39,20 +39,26 @@ class Prompt:
     anchors: positions (counts of tokens from the start, ascending, 0 < anchor < len(tokens))
     where other requests are likely to part: the end of the system and tools block, of the last
     user message, and of messages whose `cache_anchor` is true (the last four). stable_len: how
-    many tokens the next turn repeats, whatever the answer is.
+    many tokens the next turn repeats, whatever the answer is. text: what was tokenised, where a
+    client's words cannot look like an added token.
     """
 
     tokens: tuple[int, ...]
     anchors: tuple[int, ...]
     stable_len: int
+    text: str = ""
 
 
 class ChatTemplate:
-    """A model's chat template with its tokenizer. Thread safe."""
+    """A model's chat template with its tokenizer. Thread safe.
+
+    source, tool_source: the templates' texts.
+    """
 
     def __init__(self, tokenizer: Tokenizer, source: str, tool_source: str | None = None) -> None:
         """tool_source: the template for requests with tools, where a model has two."""
         self._tokenizer = tokenizer
+        self.source, self.tool_source = source, tool_source
         tokens, named = tokenizer.added_tokens, tokenizer.named
         self._plain = self._tools = Source(source, tokens, named)
         if tool_source is not None:
@@ -82,7 +88,7 @@ class ChatTemplate:
         stable = places.stable()
         anchors = {*places.system(), *places.user(stable), *places.ends(asked_for(messages))}
         kept = sorted(anchor for anchor in anchors if 0 < anchor < len(tokens))
-        return Prompt(tuple(tokens), tuple(kept), stable)
+        return Prompt(tuple(tokens), tuple(kept), stable, done.text)
 
     def text(self, messages: Any, **options: Any) -> str:
         """What `render` tokenises with these options, as text."""

@@ -84,6 +84,10 @@ class Tokenizer:
         self._extend(ids, runs)
         return ids
 
+    def has_control(self, text: str) -> bool:
+        """Whether a rendered text has control tokens in it."""
+        return len(self._added.cut(text)) > 1
+
     def _segments(self, text: str, place: Place) -> list[_Run]:
         """What tokenises apart. All but the first begin with a control token, so at a start."""
         first, *others = self._added.cut(text)

@@ -22,6 +22,7 @@ from strata.engine.loop import Engine
 from strata.engine.outlet import QueueOutlet, deliver
 from strata.engine.sampler import Chooser, Sampler
 from strata.engine.settings import EngineSettings
+from strata.engine.steer import Steer
 from strata.kernels import StepResult
 from strata.memory.arena import SlotArena
 from strata.memory.layout import page_layout, state_layout
@@ -193,14 +194,16 @@ class ScriptedModel:
         """What the answer must be: computed from the prefix alone, without any engine."""
         sampling = request.sampling
         assert sampling.seed is not None or sampling.temperature == 0
-        chooser = Chooser(sampling, sampling.seed or 0, request.tokens, request.stop_token_ids)
+        steer = Steer.of(request)
+        stops = request.stop_token_ids
+        chooser = Chooser(sampling, sampling.seed or 0, request.tokens, stops, steer)
         sampler = Sampler(self.vocab_size)
         value, events = prefix_hash(request.tokens), []
         for index in range(request.max_tokens):
             choice = sampler.choose(self.logits(value), chooser, index)
             chooser.saw(choice.token)
             events.append(TokenEvent(request.id, choice.token, index, 0, choice.logprob))
-            if choice.token in request.stop_token_ids:
+            if choice.token in stops or (steer is not None and steer.ended):
                 break
             value = chain(value, choice.token)
         return events

@@ -185,7 +185,13 @@ def test_cancel_at_each_stage(stage: str, recurrent: bool) -> None:
     assert bench.idle_pages() == 400
     stats = bench.core.cache.stats()
     assert stats.states_free + stats.states_cached == stats.states_total
-    assert bench.core.counters.requests == {"stop": 0, "length": 5, "cancelled": 1, "failed": 0}
+    assert bench.core.counters.requests == {
+        "stop": 0,
+        "length": 5,
+        "repetition": 0,
+        "cancelled": 1,
+        "failed": 0,
+    }
 
 
 def test_what_a_cancelled_request_read_stays_reusable() -> None:

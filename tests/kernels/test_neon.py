@@ -33,7 +33,7 @@ def test_every_source_compiles_without_a_warning(objects: list[str]) -> None:
 def portable_here(folder: Path) -> str:
     """The checksum of the portable products, by this machine's own compiler."""
     program = folder / "portable"
-    own = ["isa", "linear", "pack", "pack_codes", "codes", "dequantise", "rows"]
+    own = ["isa", "linear", "pack", "pack_codes", "codes", "dequantise", "rows", "kv"]
     sources = [CPU / f"{name}.cpp" for name in own] + [*sorted(CPU.glob("simd/*.cpp"))]
     sources += [NATIVE / "selfcheck.cpp", NATIVE / "row_checks.cpp"]
     flags = ["-std=c++20", "-O0", "-ffp-contract=off", f"-I{CPU}"]

@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kMost = 1 << 16;
 float a[kMost], b[kMost], c[kMost], expected[kMost], got[kMost], scratch[1 << 17];
-uint16_t keys[kMost], values[kMost];
+uint8_t keys[2 * kMost], values[2 * kMost];
 int32_t places[2][64];
+constexpr KvType kTypes[] = {KvType::f16, KvType::bf16, KvType::q8};
 
 const RowKernels& kernels(Isa isa) {
   set_active_isa(isa);
@@ -70,10 +71,17 @@ int check_plain(Isa isa, int n) {
     copy(x, scratch, n);
     k.mix(scratch, b, 1e-6f, c, 1, n, x);
   });
-  bad += differ(isa, "narrow", n, [n](R k, float* x) {
-    k.narrow(x, n, keys, 3);
-    for (int i = 0; i < n; ++i) x[i] = keys[3 * i];  // the same bits
-  });
+  for (KvType type : kTypes) {
+    const int element = KvForm{type, n}.element();
+    bad += differ(isa, "narrow", n, [=](R k, float* x) {
+      k.narrow(type, x, n, keys, 3, values, 1);
+      // The same bits. Of a scale the first number of its group tells.
+      for (int i = 0; i < n; ++i) {
+        x[i] = keys[3 * element * i] + 256.0f * keys[3 * element * i + element - 1];
+        if (element == 1 && i % kScaled == 0) x[i] += 65536.0f * values[i / kScaled * 2];
+      }
+    });
+  }
   return bad;
 }
 
@@ -118,22 +126,23 @@ int check_indexer(Isa isa, int count, int heads, int dim) {
 }
 
 // `rows` queries that see 270 keys or fewer, in two segments, merged.
-int check_attention(Isa isa, int dim, int rows) {
+int check_attention(Isa isa, KvType type, int dim, int rows) {
   constexpr int kBlock = 16, kKeys = 270, kPages = (kKeys + kBlock - 1) / kBlock;
   static int32_t pages[kPages];
   static int seen[32];
-  if (dim * kPages * kBlock > kMost) return 0;
+  const KvForm form{type, dim};
+  const size_t page = form.vector() * kBlock;
+  if (page * kPages > sizeof keys) return 0;
   for (int i = 0; i < kPages; ++i) pages[i] = kPages - 1 - i;
   for (int r = 0; r < rows; ++r) seen[r] = kKeys - rows + 1 + r;
-  fill(a, kMost / 2);
-  kernels(Isa::portable).narrow(a, kMost / 2, keys, 1);
-  kernels(Isa::portable).narrow(a, kMost / 2, keys + kMost / 2, 1);
-  fill(a, kMost / 2);
-  kernels(Isa::portable).narrow(a, kMost / 2, values, 1);
-  kernels(Isa::portable).narrow(a, kMost / 2, values + kMost / 2, 1);
+  set_active_isa(Isa::portable);
+  for (int i = 0; i < kPages * kBlock; ++i) {
+    fill(a, 2 * dim);
+    form.put_key(a, keys + i / kBlock * page, kBlock, i % kBlock);
+    form.put_value(a + dim, values + i / kBlock * page, kBlock, i % kBlock);
+  }
   fill(b, rows * dim, 0.5f);
-  const size_t page = size_t(dim) * kBlock;
-  const Keys memory{keys, values, page, page, pages, kBlock, kBlock, dim};
+  const Keys memory{keys, values, page, page, pages, kBlock, kBlock, form};
   return differ(isa, "attend", rows * dim, [=](const RowKernels& k, float* y) {
     const int stride = sums_stride(dim);
     const Queries queries{b, seen, rows};
@@ -156,7 +165,8 @@ int check_rows(Isa isa) {
   for (int count : {1, 2, 9}) bad += check_scan(isa, 64, 32, count) + check_scan(isa, 24, 24, count);
   for (int count : {1, 4, 11, 60}) bad += check_indexer(isa, count, 5, 40);
   for (int dim : {64, 72, 128}) {
-    for (int rows : {1, 6, 11, 23}) bad += check_attention(isa, dim, rows);
+    for (int rows : {1, 6, 11, 23})
+      for (KvType type : kTypes) bad += check_attention(isa, type, dim, rows);
   }
   return bad;
 }

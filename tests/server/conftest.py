@@ -12,10 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import httpx
+import numpy as np
 import pytest
 
 from strata.figures import ExpertUse, Freed, Record, Snapshot
@@ -27,9 +29,12 @@ from strata.types import (
     DoneEvent,
     FailedEvent,
     Finish,
+    Guide,
     Logprob,
+    ProgressEvent,
     Request,
     RequestError,
+    RowState,
     Sampling,
     TokenEvent,
     Usage,
@@ -38,22 +43,26 @@ from strata.types import (
 CONTEXT = 4096
 BOS, EOS = 256, 257
 VOCAB = 300
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
 class ByteTokenizer:
-    """One token a byte."""
+    """One token a byte, and the markers that models write."""
 
     vocab_size = VOCAB
     bos: int | None = BOS
     end_ids = frozenset({EOS, 258})
     special_ids = frozenset({BOS, EOS, 258})
     names: ClassVar = {BOS: "<s>", EOS: "</s>", 258: "<end>"}
+    named: ClassVar = {"bos_token": "<s>", "eos_token": "</s>"}
+    markers: ClassVar = dict(enumerate(MARKERS, 259))
+    added_ids: ClassVar = {text: token for token, text in (names | markers).items()}
+    added_tokens: ClassVar = dict.fromkeys(names.values(), True) | dict.fromkeys(MARKERS, False)
 
     def encode(self, text: str, special: bool = False, start: bool = True) -> list[int]:
         head = [BOS] if start else []
-        if special:
-            for token, name in self.names.items():
-                text = text.replace(name, f"\ue000{token:03d}")
+        for token, name in (self.names | self.markers if special else self.markers).items():
+            text = text.replace(name, f"\ue000{token:03d}")
         ids: list[int] = []
         for i, piece in enumerate(text.split("\ue000")):
             if i:
@@ -62,9 +71,14 @@ class ByteTokenizer:
             ids += piece.encode()
         return head + ids
 
+    def has_control(self, text: str) -> bool:
+        return any(name in text for name in self.names.values())
+
     def token_bytes(self, token: int, special: bool = False) -> bytes:
         if token < 256:
             return bytes([token])
+        if token in self.markers:
+            return self.markers[token].encode()
         return self.names.get(token, "").encode() if special else b""
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
@@ -76,10 +90,15 @@ class Rendered:
     tokens: tuple[int, ...]
     anchors: tuple[int, ...]
     stable_len: int
+    text: str
 
 
 class PlainTemplate:
-    """`role: content` lines."""
+    """`role: content` lines, then `header`."""
+
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    tool_source = None
+    header = "assistant: "
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -98,20 +117,21 @@ class PlainTemplate:
             raise RequestError("a chat cannot begin with a tool", field="messages.0")
         text = "".join(f"{m['role']}: {m.get('content', '')}\n" for m in messages)
         header = add_generation_prompt and not continue_final_message
-        stable = ByteTokenizer().encode(text)
-        tokens = stable + list(b"assistant: " if header else b"")
-        return Rendered(tuple(tokens), (1,), len(stable))
+        encode, end = ByteTokenizer().encode, self.header if header else ""
+        stable = encode(text)
+        tokens = stable + encode(end, start=False)
+        return Rendered(tuple(tokens), (1,), len(stable), text + end)
 
 
-Step = int | float | Exception | FailedEvent | Finish
+Step = int | float | Exception | FailedEvent | Finish | ProgressEvent
 Script = Callable[[Request], Iterable[Step]]
 
 
 def say(text: str, *, end: bool = True, wait: float = 0.0) -> Script:
-    """A script that answers with the bytes of `text`, then ends as a model does."""
+    """A script that answers with the tokens of `text`, then ends as a model does."""
 
     def script(request: Request) -> Iterator[Step]:
-        for count, token in enumerate(text.encode(), 1):
+        for count, token in enumerate(ByteTokenizer().encode(text, start=False), 1):
             if wait:
                 yield wait
             yield token
@@ -145,6 +165,8 @@ class ScriptedEvents:
         if isinstance(step, Exception):
             self.over = True
             raise step
+        if isinstance(step, ProgressEvent):
+            return step
         if isinstance(step, FailedEvent):
             self.over = True
             return step
@@ -164,19 +186,18 @@ class ScriptedEvents:
             logprob = Logprob(token, -0.25, top)
         if sampling.prompt_logprobs is not None and index == 0:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores)
+        usage = self.usage() if self.request.timed else None
+        return TokenEvent(self.request.id, token, index, self.engine.cached, logprob, scores, usage)
 
     def done(self, finish: Finish) -> DoneEvent:
-        prompt, use = len(self.request.tokens), self.engine.use
-        usage = Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
         scores = None
         if self.request.sampling.prompt_logprobs is not None and not self.index:
             scores = (None, *(Logprob(t, -1.0, ((t, -1.0),)) for t in self.request.tokens[1:]))
-        return DoneEvent(self.request.id, finish, usage, scores)
+        return DoneEvent(self.request.id, finish, self.usage(), scores)
 
-    async def stop(self) -> DoneEvent:
-        self.over = True
-        return self.done(Finish.STOP)
+    def usage(self) -> Usage:
+        prompt, use = len(self.request.tokens), self.engine.use
+        return Usage(prompt, self.engine.cached, self.index, 0, 0.25, 0.5, None, use)
 
     def close(self, finish: Finish = Finish.CANCELLED) -> None:
         if not self.over:
@@ -202,6 +223,7 @@ class ScriptedEngine:
     past: tuple[Record, ...] = ()
     now: Snapshot | None = None
     use: ExpertUse | None = None
+    running: tuple[RowState, ...] = ()
     freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
@@ -212,6 +234,9 @@ class ScriptedEngine:
 
     def snapshot(self) -> Snapshot:
         return self.now or Snapshot(ready=self.ready, running=3, prompt_tokens=70, cached_tokens=20)
+
+    def rows(self) -> tuple[RowState, ...]:
+        return self.running
 
     async def clear_cache(self) -> Freed:
         return self.freed
@@ -340,9 +365,18 @@ class Live:
 
 @pytest.fixture
 def live(service: Service) -> Iterator[Live]:
-    yield from _serve(create_app(Lobby(service), Access(body_limit=100_000)))
+    with _serve(create_app(Lobby(service), Access(body_limit=100_000))) as live:
+        yield live
 
 
+@pytest.fixture
+def live_of() -> Iterator[Callable[[Service], Live]]:
+    """Serves another service on a socket."""
+    with ExitStack() as opened:
+        yield lambda service: opened.enter_context(_serve(create_app(Lobby(service))))
+
+
+@contextmanager
 def _serve(app: Any) -> Iterator[Live]:
     listener = bind("127.0.0.1", 0)
     host, port = listener.getsockname()
@@ -368,3 +402,24 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture
+def allowed(service: Service) -> Callable[[Guide, str], bool]:
+    """Whether a guide lets exactly a text come, token by token, and end."""
+    tokenizer = service.tokenizer
+
+    def walk(guide: Guide, text: str) -> bool:
+        for token in tokenizer.encode(text, start=False):
+            row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+            guide.mask(row)
+            if row[token] != 0:
+                return False
+            guide.accept(token)
+        if guide.ended:
+            return True
+        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+        guide.mask(row)
+        return any(row[end] == 0 for end in tokenizer.end_ids)
+
+    return walk

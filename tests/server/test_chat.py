@@ -31,7 +31,10 @@ def test_stream_bytes(call, engine, speak):
             head + b'{"index":0,"delta":{"content":"i"}' + end,
             head + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}\n\n',
             head + b'],"usage":{"prompt_tokens":21,"completion_tokens":3,"total_tokens":24,'
-            b'"prompt_tokens_details":{"cached_tokens":0}}}\n\n',
+            b'"prompt_tokens_details":{"cached_tokens":0}},"timings":{"cache_n":0,"prompt_n":21,'
+            b'"prompt_ms":250.0,"prompt_per_token_ms":%r,"prompt_per_second":84.0,'
+            b'"predicted_n":3,"predicted_ms":500.0,"predicted_per_token_ms":250.0,'
+            b'"predicted_per_second":4.0}}\n\n' % (250 / 21),
             b"data: [DONE]\n\n",
         ]
     )

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from strata.server.answer import usage
 from strata.server.app import create_app
 from strata.server.generate import Tally
 from strata.server.job import Run
+from strata.server.openai import usage_of
 from strata.server.service import Limits, Lobby
 from strata.types import Request
 
@@ -38,7 +38,7 @@ def test_server_imports_without_torch():
 def test_usage(tallies, expected):
     runs = [Run(i, t[0], Request(str(i), (1,), 1), ()) for i, t in enumerate(tallies)]
     counts = [Tally(prompt=t[1], seen=0.0, cached=t[2], completion=t[3]) for t in tallies]
-    told = usage(runs, counts)
+    told = usage_of(runs, counts)
     cached = told["prompt_tokens_details"]["cached_tokens"]
     assert (told["prompt_tokens"], cached, told["completion_tokens"]) == expected
     assert told["total_tokens"] == expected[0] + expected[2]

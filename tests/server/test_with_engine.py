@@ -152,13 +152,13 @@ def test_a_stop_string_is_recorded_as_a_stop(world, eventually):
     prompt = tokens_of(21, 40)
     text = world.ask(prompt=prompt, max_tokens=12)[1]["choices"][0]["text"]
     stop = text[3:6]
-    answer = world.ask(prompt=prompt, max_tokens=400, stop=stop)[1]
+    answer = world.ask(prompt=prompt, max_tokens=4000, stop=stop)[1]
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["choices"][0]["text"] == text[: text.index(stop)]
     eventually(world.idle)
     newest = world.engine.records[0]
     assert newest.status == Finish.STOP.value
-    assert newest.output < 400
+    assert newest.output < 4000
 
 
 def test_scored_prompt(world):

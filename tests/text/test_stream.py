@@ -41,8 +41,8 @@ def run(words: list[bytes], stop: list[str], min_tokens: int) -> list[Piece]:
     return [*pieces, stream.finish()]
 
 
-def oracle(words: list[bytes], stop: list[str], min_tokens: int) -> tuple[str, bool]:
-    """The text before the stop string that is complete first, among those that count.
+def oracle(words: list[bytes], stop: list[str], min_tokens: int) -> tuple[str, str | None]:
+    """The text before the stop string that is complete first, among those that count, and it.
 
     A character counts for the token with which a decoder that sees all bytes so far, and
     holds back a possible beginning of a character, first shows it.
@@ -58,8 +58,8 @@ def oracle(words: list[bytes], stop: list[str], min_tokens: int) -> tuple[str, b
     for end in range(1, len(shown) + 1):
         found = [s for s in stop if shown[:end].endswith(s)]
         if found and owner[end - 1] >= min_tokens:
-            return shown[: end - max(map(len, found))], True
-    return shown, False
+            return shown[: end - max(map(len, found))], max(found, key=len)
+    return shown, None
 
 
 def _unfinished(joined: bytes) -> int:
@@ -127,9 +127,9 @@ def answers(draw: st.DrawFn) -> tuple[list[bytes], list[str], int]:
 def test_stream_equals_the_oracle(answer: tuple[list[bytes], list[str], int]) -> None:
     words, stop, min_tokens = answer
     pieces = run(words, stop, min_tokens)
-    text, stopped = oracle(words, stop, min_tokens)
+    text, found = oracle(words, stop, min_tokens)
     assert "".join(piece.text for piece in pieces) == text
-    assert pieces[-1].stopped == stopped
+    assert pieces[-1].stop == found
     assert not any(piece.stopped for piece in pieces[:-1])
     for piece in pieces:
         piece.text.encode("utf-8")
@@ -159,10 +159,10 @@ def test_no_more_is_held_back_than_needed(answer: tuple[list[bytes], list[str], 
 
 def test_after_a_stop_string_nothing_follows() -> None:
     stream = TextStream(Words([b"a", b"END", b"b"]), ["END"])
-    assert stream.feed(0) == Piece("a", False)
-    assert stream.feed(1) == Piece("", True)
-    assert stream.feed(2) == Piece("", True)
-    assert stream.finish() == Piece("", True)
+    assert stream.feed(0) == Piece("a")
+    assert stream.feed(1) == Piece("", "END")
+    assert stream.feed(2) == Piece("", "END")
+    assert stream.finish() == Piece("", "END")
 
 
 def test_min_tokens() -> None:
@@ -177,7 +177,7 @@ def test_unfinished_character_at_the_end() -> None:
     stream = TextStream(Words([b"a\xf0\x9f", b"\x98"]))
     assert stream.feed(0).text == "a"
     assert stream.feed(1).text == ""
-    assert stream.finish() == Piece("\ufffd", False)
+    assert stream.finish() == Piece("\ufffd")
 
 
 def test_empty_stop_strings_are_refused() -> None:
@@ -189,28 +189,28 @@ def test_markers_are_told_where_they_stand() -> None:
     """Also after a broken character, behind text that was held, and where it is a control token."""
     words = [b"a\xf0", b"<t>", b"x", b"<", b"t>", b"</t>", b"EN"]
     stream = TextStream(Words(words, control=5), ["END"], markers=["<t>", "</t>"])
-    assert stream.feed(0) == Piece("a", False)
-    assert stream.feed(1) == Piece("\ufffd<t>", False, (1,))
+    assert stream.feed(0) == Piece("a")
+    assert stream.feed(1) == Piece("\ufffd<t>", None, (1,))
     assert [stream.feed(token).marks for token in (2, 3, 4)] == [(), (), ()]
-    assert stream.feed(6) == Piece("", False)
-    assert stream.feed(1) == Piece("EN<t>", False, (2,))
-    assert stream.feed(5) == Piece("</t>", False, (0,))
-    assert stream.finish() == Piece("", False)
-    assert TextStream(Words(words, control=5)).feed(5) == Piece("", False)
+    assert stream.feed(6) == Piece("")
+    assert stream.feed(1) == Piece("EN<t>", None, (2,))
+    assert stream.feed(5) == Piece("</t>", None, (0,))
+    assert stream.finish() == Piece("")
+    assert TextStream(Words(words, control=5)).feed(5) == Piece("")
 
 
 def test_markers_and_stop_strings() -> None:
     """A marker is text to a stop string; where one is held, so is its mark."""
     words = [b"a", b"<t>", b"b", b"c"]
     stream = TextStream(Words(words), ["<t>b", "<t>cc"], markers=["<t>"])
-    assert stream.feed(0) == Piece("a", False)
-    assert stream.feed(1) == Piece("", False)
-    assert stream.feed(3) == Piece("", False)
-    assert stream.feed(1) == Piece("<t>c", False, (0,))
-    assert stream.feed(2) == Piece("", True)
+    assert stream.feed(0) == Piece("a")
+    assert stream.feed(1) == Piece("")
+    assert stream.feed(3) == Piece("")
+    assert stream.feed(1) == Piece("<t>c", None, (0,))
+    assert stream.feed(2) == Piece("", "<t>b")
     stream = TextStream(Words(words), ["t>b"], markers=["<t>"])
-    assert stream.feed(1) == Piece("<", False, (0,))
-    assert stream.feed(2) == Piece("", True, ())
+    assert stream.feed(1) == Piece("<", None, (0,))
+    assert stream.feed(2) == Piece("", "t>b")
 
 
 def test_streams_of_real_tokens_join_to_the_decode(pair: Pair) -> None:

@@ -213,13 +213,14 @@ void pack_any(int format, const uint8_t* from, int valid, int k, const KernelTab
 
 }  // namespace
 
-void pack(int format, const void* gguf_rows, int n, int k, uint8_t* tiles, int threads) {
+void pack(int format, const void* gguf_rows, int n, int k, uint8_t* tiles,
+          [[maybe_unused]] int threads) {
   const KernelTable& isa = active_table();
   const uint8_t* from = static_cast<const uint8_t*>(gguf_rows);
   const size_t row = row_bytes(format, k), size = tile_bytes(format, k, isa.tile_rows);
   const int count = (n + isa.tile_rows - 1) / isa.tile_rows;
   // Threads side by side in the file, so that it is read from front to back.
-  const int chunk = int((1 << 18) / size) + 1;
+  [[maybe_unused]] const int chunk = int((1 << 18) / size) + 1;
 #pragma omp parallel for schedule(dynamic, chunk) num_threads(threads) if (count > chunk)
   for (int i = 0; i < count; ++i) {
     const int first = i * isa.tile_rows;
