@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mutants_anthropic import ANTHROPIC
-from mutants_clients import CLIENTS
 from mutants_chat import CHAT
+from mutants_clients import CLIENTS
 from mutants_disk import DISK
 from mutants_engine import ENGINE
 from mutants_experts import EXPERTS

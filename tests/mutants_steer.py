@@ -292,7 +292,7 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             ("grammars are kept for ever", "while len(self._compiled) > _KEPT:", "while False:"),
             ("nothing is kept", "                self._compiled[text] = matcher\n", ""),
-            ("the first mask is nobody's", "            matcher.compute_bitmask()\n", ""),
+            ("the first mask is nobody's", "                matcher.compute_bitmask()\n", ""),
             (
                 "chains of rules overflow the stack",
                 "threading.stack_size(_STACK)",
