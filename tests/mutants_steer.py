@@ -300,7 +300,7 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             ("errors quote the grammar", "if not _EXCERPT.match(line)", "if line"),
             ("errors have no end", "[:200]", ""),
-            ("schemas are not looked at", "        check_schema(schema, field)\n", ""),
+            ("schemas are not looked at", "    check_schema(schema, field)\n", ""),
             ("expressions are not looked at", "        check_regex(text, field)\n", ""),
             ("grammars are not looked at", "        check_lark(text, field)\n", ""),
         ],
