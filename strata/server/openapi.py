@@ -25,7 +25,7 @@ _ERRORS = {
     "503": "The model is being loaded.",
     "504": "The request took longer than the server allows.",
 }
-_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 _TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
 _ERROR = {"message": _TEXT, "type": _TEXT, "param": _TEXT_OR_NULL, "code": _TEXT_OR_NULL}
