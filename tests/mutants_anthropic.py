@@ -1,7 +1,5 @@
 """Injected bugs of Anthropic's API, in the form of `ENGINE`."""
 
-
-
 from __future__ import annotations
 
 from mutants_engine import Bug
