@@ -364,8 +364,13 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("guides stay behind", "        guide=output.guide,\n", ""),
             (
                 "the guard cannot be switched off",
-                "guard=body.repetition_guard is not False",
-                "guard=True",
+                "guard=body.repetition_guard is not False and",
+                "guard=True and",
+            ),
+            (
+                "the guard cuts benchmarks short",
+                "is not False and not body.ignore_eos",
+                "is not False",
             ),
         ],
     ),
