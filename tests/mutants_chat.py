@@ -328,7 +328,7 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     ),
     (
         "strata.server.form",
-        TOOLS,
+        (*TOOLS, *THINKING),
         [
             (
                 "the arguments go to the last block",
