@@ -253,12 +253,11 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/server/test_chat.py", *TOOLS, *NAMES),
         [
             (
-                "tokens of a part without news are lost",
+            ("tokens of a part without news are lost", "news = [self.nothing(first)]", "news = []"),
                 "            self._waiting[run.index] = (part.tokens, part.logprobs)\n",
                 "",
             ),
             (
-                "tokens of a part without news are told twice",
                 "        self._waiting[run.index] = ([], [])\n",
                 "",
             ),

@@ -10,6 +10,11 @@ from typing import Any
 import openai
 import pytest
 
+from strata.server.chat import ChatForm, chat_request
+from strata.server.generate import Part, Tally
+from strata.server.schema import ChatBody
+from strata.server.talk import chat_job
+from strata.text.delta import Delta, Kind
 from strata.types import Finish
 
 TALK = [{"role": "user", "content": "weather?"}]
@@ -126,7 +131,7 @@ def test_no_parallel_calls_ends_with_the_first(client, engine, speak, stream):
 def test_what_comes_with_the_end_of_the_one_call_is_not_told(client, engine, speak):
     """Text that was held back for a stop string comes at once, with what follows the call."""
     engine.script = speak(f"{CLOCK}x{CLOCK}")
-    answer = ask(client, parallel_tool_calls=False, stop="</tool_call>y").choices[0]
+    answer = ask(client, parallel_tool_calls=False, stop="</function>\n</tool_call>y").choices[0]
     assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
     assert (answer.message.content, answer.finish_reason) == (None, "tool_calls")
 
@@ -245,12 +250,29 @@ def test_log_probabilities_cover_every_token(client, engine, speak):
     assert b"".join(bytes(e.bytes) for e in told).decode() == said
 
 
-def test_token_ids_cover_every_token(call, engine, speak, service):
-    text = f"<think>\nhm\n</think>\n\nSo:\n\n{CALL}\n{CLOCK}\n\nDone."
+@pytest.mark.parametrize("form", [QWEN, HERMES])
+def test_token_ids_cover_every_token(call, engine, speak, service, template, form):
+    made = json.dumps({"name": "weather", "arguments": ARGUMENTS})
+    calls = f"{CALL}\n{CLOCK}" if form == QWEN else f"<tool_call>\n{made}\n</tool_call>"
+    text = f"<think>\nhm\n</think>\n\nSo:\n\n{calls}\n\nDone."
+    template.source = form
     engine.script = speak(text)
     events = call.chat(stream=True, tools=TOOLS, return_token_ids=True).events()[:-1]
     told = [token for e in events for token in e["choices"][0]["token_ids"]]
     assert told == [*service.tokenizer.encode(text, start=False), 257]
+
+
+def test_the_tokens_of_a_call_s_end_alone_are_told(service):
+    """A call's end has no words in this API."""
+    body = ChatBody(messages=TALK, tools=TOOLS, return_token_ids=True)
+    job = chat_job(service, chat_request(body), "")
+    form = ChatForm(job, service.names, False)
+    parts = [Part("", [5], [], deltas=[Delta(Kind.CALL, "f", 0)]),
+             Part("", [6, 7], [], deltas=[Delta(Kind.END, "", 0)])]  # fmt: skip
+    told = b"".join(form.part(job.runs[0], part, Tally(1, 0.0)) for part in parts)
+    assert [json.loads(e)["choices"][0]["token_ids"] for e in told.split(b"data: ")[1:]] == [
+        [5], [6, 7]
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- what forces calls
