@@ -274,4 +274,4 @@ ANTHROPIC: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
         ],
     ),
-]
+]  # fmt: skip

@@ -394,4 +394,4 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         THINKING,
         [("a client's words can look like tags", "stable, done.text)", "stable, done.plain)")],
     ),
-]
+]  # fmt: skip
