@@ -131,12 +131,12 @@ CACHE = [
         ),
         (
             "a parent left alone is never evicted",
-            "        self.offer(node.parent)\n        return node.page",
-            "        return node.page",
+            "        self.offer(node.parent)\n        self.give(node.page)",
+            "        self.give(node.page)",
         ),
         (
             "the checkpoint of an evicted leaf leaks",
-            "        self._worth.drop(node)\n",
+            "        self._worth.drop(node, emptied=why is CLEARED)\n",
             "",
         ),
         (
@@ -522,8 +522,6 @@ MUTANTS: list[Mutant] = CACHE + [
         *QUANTISED,
         *RESPONSES,
         *SEGMENT,
-        *SEGMENT,
-        *RESPONSES,
     ]
     for bug in bugs
 ]

@@ -50,6 +50,7 @@ access_log = logging.getLogger("strata.access")
 log = logging.getLogger("strata.server")
 
 CLIENT_LEFT = 499
+TRACEPARENT = 55  # characters of W3C's header
 PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -143,16 +144,28 @@ class Resource:
         status = exchange.status or CLIENT_LEFT
         self._meters.responses[self._route, status] += 1
         self._meters.disconnects += exchange.gone
-        client = exchange.scope.get("client") or ("-",)
+        client = (exchange.scope.get("client") or ("-",))[0]
+        method = exchange.method if exchange.method.isalpha() else "?"
+        told = exchange.told
+        note = (
+            " {id} prompt={prompt} cached={cached} output={output}".format(**told) if told else ""
+        )
         access_log.info(
             "%s %s %s %d %.3fs%s%s",
-            client[0],
-            exchange.method if exchange.method.isalpha() else "?",
-            self._route,
-            status,
-            seconds,
+            *(client, method, self._route, status, seconds),
             " client left" if exchange.gone else "",
-            f" {exchange.note}" if exchange.note else "",
+            note,
+            extra={
+                "request": {
+                    "client": client,
+                    "method": method,
+                    "route": self._route,
+                    "status": status,
+                    "seconds": round(seconds, 6),
+                    "client_left": exchange.gone,
+                    **told,
+                }
+            },
         )
 
 
@@ -255,6 +268,9 @@ class Actions:
         await self._answer(exchange, service, *await self._read(exchange, ResponsesBody, prepare))
 
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
+        parents = exchange.headers(b"traceparent")
+        if parents and len(parents[0]) == TRACEPARENT:
+            job = job.traced(parents[0])
         try:
             await Answer(service, self._meters, exchange, job, form).write()
         finally:

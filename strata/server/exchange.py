@@ -49,7 +49,7 @@ class Exchange:
         self.started_at = time.perf_counter()
         self.status = 0
         self.gone = False
-        self.note = ""  # what the access line says beside the status; never content
+        self.told: dict[str, Any] = {}  # what the access line says of it; never content
         self._receive = receive
         self._send = send
         self._ping_s = ping_s

@@ -164,6 +164,9 @@ def finished(record: Record, tier: str | None) -> dict[str, Any]:
         "decode_rate": record.decode_rate,
         "first_token_s": record.first_token_s,
         "queue_s": record.queue_s,
+        "wait_s": record.wait_s,
+        "prefill_s": record.prefill_s,
+        "decode_s": record.decode_s,
         "duration_s": record.duration_s,
         "experts": use(record.experts, tier),
     }
