@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from strata.types import ForwardPlan
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
   --disable-background-networking --disable-component-update --disable-sync""".split()
+TIMEOUT_MS = 20_000  # of machines that are busy with other things
 LONG = " ".join(f"word{i}" for i in range(60))
 HOSTILE = (
     "<img src=x onerror=document.title='owned'> <b>bold</b>\n\n"
@@ -47,12 +49,14 @@ class Gate:
     """Lets a model's steps through: all of them, or those that are let."""
 
     def __init__(self, model: Answering) -> None:
+        self.step_s = 0.0  # what each takes more
         self._open = threading.Event()
         self._let = threading.Semaphore(0)
         self._open.set()
         forward = model.forward
 
         def gated(plan: ForwardPlan) -> Any:
+            time.sleep(self.step_s)
             while not self._open.is_set() and not self._let.acquire(timeout=0.02):
                 pass
             return forward(plan)
@@ -67,6 +71,7 @@ class Gate:
         self._let.release(steps)
 
     def open(self) -> None:
+        self.step_s = 0.0
         self._open.set()
 
 
@@ -116,6 +121,7 @@ def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no Chromium here: the page is not tried (apt-get install chromium)")
+    api.expect.set_options(timeout=TIMEOUT_MS)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -134,7 +140,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
             context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
             opened.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(10_000)
+            page.set_default_timeout(TIMEOUT_MS)
 
             def note(text: str) -> None:
                 if not any(piece in text for piece in allowed):

@@ -123,8 +123,7 @@ def test_two_clients_read_at_once_and_their_figures_are_shown(serve, visit):
 
 def test_a_request_whose_client_left_is_closed(stage, visit):
     page = visit(stage.url)
-    stage.gate.close()
-    stage.gate.let(24)
+    stage.gate.step_s = 0.05
     stream = client(stage.url).chat.completions.create(
         model="scripted", messages=[{"role": "user", "content": "long"}], stream=True
     )
