@@ -25,6 +25,7 @@ from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
 from mutants_steer import STEER
+from mutants_web import WEB
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -513,6 +514,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *CLIENTS,
         *CHAT,
         *STEER,
+        *WEB,
         *DISK,
         *ROWS,
         *POLICIES,

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 WEB = Path(__file__).parents[2] / "strata" / "server" / "web"
-NAMES = sorted(path.name for path in WEB.iterdir() if path.suffix in (".html", ".css", ".js", ".svg"))
+NAMES = sorted(
+    path.name for path in WEB.iterdir() if path.suffix in (".html", ".css", ".js", ".svg")
+)
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 MODULES = [name for name in NAMES if name.endswith(".js")]
 
@@ -111,7 +113,9 @@ def test_nothing_runs_or_loads_but_files_of_ours(call, start):
     for tag, attributes in start.tags:
         assert not [a for a in attributes if a == "style" or a.startswith("on")], tag
     for name in NAMES:
-        outside = re.findall(r"(?:src|href|url|import|fetch)\W{1,3}https?://[^\s\"']+", source(name))
+        outside = re.findall(
+            r"(?:src|href|url|import|fetch)\W{1,3}https?://[^\s\"']+", source(name)
+        )
         assert not outside, name
 
 
@@ -128,7 +132,9 @@ def test_every_file_is_used_and_every_used_file_is_there(start):
 def test_a_module_is_short_and_makes_no_html_from_text(name):
     text = source(name)
     assert text.startswith("// ") and len(text.splitlines()) < 300
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|Function\(", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|Function\(", text
+    )
 
 
 def test_ids_that_the_modules_use_are_there_once(start):
@@ -136,5 +142,10 @@ def test_ids_that_the_modules_use_are_there_once(start):
     assert len(ids) == len(set(ids))
     used = {one for name in MODULES for one in re.findall(r'\$\("([\w-]+)"\)', source(name))}
     assert used <= set(ids), used - set(ids)
-    named = {a[key] for _, a in start.tags for key in ("for", "aria-controls", "aria-labelledby") if key in a}
+    named = {
+        a[key]
+        for _, a in start.tags
+        for key in ("for", "aria-controls", "aria-labelledby")
+        if key in a
+    }
     assert named <= set(ids)

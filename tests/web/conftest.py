@@ -21,8 +21,16 @@ from clients.world import Answering, Say, World, serving
 from strata.types import ForwardPlan
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
-  --disable-background-networking --disable-component-update --disable-sync""".split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 TIMEOUT_MS = 20_000  # of machines that are busy with other things
 LONG = " ".join(f"word{i}" for i in range(60))
 HOSTILE = (

@@ -152,7 +152,10 @@ def test_conversations_stay_in_the_browser(stage, chat):
         chat.click("#export-talk")
     text = saved.value.path().read_text()
     assert re.search(r"# first capital\n\n## User\n\nfirst capital\n\n## Assistant\n", text)
-    assert "<details><summary>Thinking</summary>\n\nI know this.\n" in text and "It is **Paris**." in text
+    assert (
+        "<details><summary>Thinking</summary>\n\nI know this.\n" in text
+        and "It is **Paris**." in text
+    )
     chat.on("dialog", lambda dialog: dialog.accept())
     chat.click("#delete-talk")
     expect(chat.locator("#talks button")).to_have_text(["all well?"])
