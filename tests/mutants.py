@@ -146,8 +146,8 @@ CACHE = [
         ),
         (
             "using a prefix does not make it young",
-            "            each.age = clock",
-            "            each.age = each.age",
+            "each.age, each.used = clock, now",
+            "each.used = now",
         ),
         (
             "partial leaves outlive their checkpoint",

@@ -102,7 +102,7 @@ def tier(now: Snapshot) -> str | None:
     """The fastest tier that experts have slots in; None without a store."""
     if not now.experts:
         return None
-    return _GPU if any(layer.on_device for layer in now.experts) else _RAM
+    return _GPU if any(layer.device_room for layer in now.experts) else _RAM
 
 
 def use(told: ExpertUse | None, tier: str | None) -> dict[str, Any] | None:
