@@ -105,7 +105,19 @@ def test_a_row_whose_record_is_there_is_not_shown_twice(call, busy):
     busy.past = (gone, *PAST)
     told = call("GET", "/v1/monitor?once=1").json()
     assert "cmpl-1" not in [r["id"] for r in told["rows"]]
-    assert told["finished"][0]["id"] == "cmpl-1"
+    assert told["finished"][0]["id"] == "cmpl-1" and told["queue"]["running"] == 1
+
+
+def test_the_first_event_is_bounded_and_later_ones_are_whole():
+    records = [replace(PAST[0], number=number) for number in range(500, 0, -1)]
+    beat = pulse.Beat(0.0, {}, records, None)
+    numbers = {
+        since: [row["number"] for row in json.loads(beat.json(since))["finished"]]
+        for since in (None, 0, 350, 500)
+    }
+    assert numbers[None] == list(range(500, 400, -1)) and numbers[0] == list(range(500, 0, -1))
+    assert numbers[350] == list(range(500, 350, -1)) and numbers[500] == []
+    assert beat.json(350) is beat.json(350)
 
 
 def test_the_tier_is_the_fastest_there_is(call, service, busy):

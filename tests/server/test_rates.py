@@ -47,6 +47,13 @@ def test_while_a_long_step_runs_the_last_rate_stays():
     assert rates.speed.read == pytest.approx(200.0)
 
 
+def test_what_was_long_ago_is_not_compared_with():
+    first = view(10, 10, 5, 500, 20, row(2, 9.0))
+    rates = seen((first, 10.0), (first, 11.0), (view(60, 60, 90, 900, 90, row(80, 59.0)), 60.0))
+    assert rates.speed == Speed(None, None, None)
+    assert rates.decode == {"a": pytest.approx(79 / 58)}
+
+
 def test_idle_is_zero_and_the_wait_before_a_request_does_not_count():
     idle = view(10, 3.0, 5, 500, 20)
     rates = seen((idle, 10.0), (idle, 11.0))
@@ -67,10 +74,10 @@ def test_a_row_s_rate_is_of_the_last_second():
     assert rates.decode == {"a": pytest.approx(20.0)}
     rates.see(view(11, 11, 9, 0, 0, row(25, 10.8)), 11.2)  # less than the rate's pause
     assert rates.decode == {"a": pytest.approx(1 / 0.4)}
-    rates.see(view(11, 11, 9, 0, 0, row(25, 10.8)), 20.8)
-    assert rates.decode == {"a": pytest.approx(0.1)}
-    rates.see(view(22, 22, 9, 0, 0, row(26, 20.8)), 22.0)
-    assert rates.decode == {"a": pytest.approx(0.1)}
+    rates.see(view(11, 11, 9, 0, 0, row(25, 10.8)), 12.8)
+    assert rates.decode == {"a": pytest.approx(0.5)}
+    rates.see(view(13, 13, 9, 0, 0, row(26, 12.9)), 13.0)
+    assert rates.decode == {"a": pytest.approx(1 / 2.1)}
 
 
 def test_who_has_no_two_tokens_has_no_rate():
