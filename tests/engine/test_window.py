@@ -116,6 +116,15 @@ def test_views_are_laid_out_when_something_changed_and_else_ten_times_a_second()
     assert len(bench.engine.view.rows) == 2  # the newcomer is seen with its first step
 
 
+def test_a_reading_row_is_laid_out_before_each_step() -> None:
+    bench = Steps(prefill_chunk=4)
+    request = bench.ask(prompt(1, 40), 1)
+    cost = bench.model.cost
+    bench.model.cost = lambda plan: cost(plan) / 100
+    bench.drain()
+    assert [seen[request.id].read for seen in bench.seen] == list(range(0, 40, 4))
+
+
 def test_after_the_last_row_nobody_is_shown() -> None:
     bench = Bench()
     request = bench.ask(prompt(1, 10), 100)
@@ -145,20 +154,40 @@ def test_the_reason_of_an_end(end, status, words) -> None:
     assert (record.status, record.reason, record.number) == (status, words, 1)
 
 
+class Two:
+    """A guide that wants two tokens, any."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    @property
+    def ended(self) -> bool:
+        return not self.left
+
+    def mask(self, row) -> None:
+        pass
+
+    def accept(self, token: int) -> None:
+        self.left -= 1
+
+
 def test_the_reason_of_other_ends() -> None:
     bench = Bench()
     token = bench.model.answer(bench.ask(prompt(1, 10), 9))[0].token
     bench.ask(prompt(1, 10), 9, stop_token_ids=frozenset({token}))
     bench.ask(prompt(3, 10), 0)
     bench.drain()
+    bench.ask(prompt(5, 10), 9, guide=Two)
+    bench.drain()
+    assert bench.engine.records[0].reason == "nothing can follow in its grammar"
     bench.model.fail = lambda plan: True
     bench.ask(prompt(4, 10), 9)
     bench.drain()
     told = {one.id: (one.status, one.reason) for one in bench.engine.records}
     assert told["r1"] == ("stop", f"token {token} ends answers")
     assert told["r2"] == ("length", "only its prompt was wanted")
-    assert told["r3"] == ("failed", "computing this answer failed (RuntimeError)")
-    assert [one.number for one in bench.engine.records] == [4, 3, 2, 1]
+    assert told["r4"] == ("failed", "computing this answer failed (RuntimeError)")
+    assert [one.number for one in bench.engine.records] == [5, 4, 3, 2, 1]
 
 
 def test_spreads_are_of_the_finished_requests() -> None:

@@ -93,6 +93,25 @@ def test_rows_say_what_each_request_is_doing(call, busy):
     assert (experts["tier"], experts["hit_rate"], experts["bus_share"]) == ("GPU", 0.874, 0.037)
 
 
+@pytest.mark.parametrize(
+    ("statuses", "state"),
+    [((), "idle"), (("reading",), "reading"), (("queued",), "reading"),
+     (("reading", "decoding"), "answering")],
+)  # fmt: skip
+def test_the_state_of_the_whole(call, engine, statuses, state):
+    engine.seen = View(rows=tuple(row(str(i), status) for i, status in enumerate(statuses)))
+    assert call("GET", "/v1/monitor?once=1").json()["server"]["state"] == state
+
+
+def test_a_snapshot_serves_whoever_comes_within_a_beat_and_then_no_more(call, service, engine):
+    lobby = Lobby(service)
+    call.app = create_app(lobby)
+    first = call("GET", "/v1/monitor?once=1").json()
+    assert call("GET", "/v1/monitor?once=1").json() == first
+    pulse_of(lobby)._beat.at -= 2
+    assert call("GET", "/v1/monitor?once=1").json()["time"] > first["time"]
+
+
 def test_what_is_loading_are_the_rows_of_the_step(call, busy):
     busy.seen = replace(busy.seen, rows=tuple(replace(r, stepping=r.id < "cmpl-2") for r in ROWS))
     busy.now = replace(busy.now, loading=True)
@@ -158,7 +177,7 @@ def test_while_it_loads_and_after_it_failed(call, service, engine):
     lobby.open(service)
     engine.seen = View(rows=ROWS)
     engine.error, engine.past = "out of memory", PAST
-    pulse_of(lobby)._beat = None
+    pulse_of(lobby)._beat.at -= 2
     told = call("GET", "/v1/monitor?once=1").json()
     assert told["server"]["state"] == "failed" and "out of memory" in told["server"]["reason"]
     assert told["rows"] == [] and len(told["finished"]) == 2 and told["server"]["model"] == "toy"
