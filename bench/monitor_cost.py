@@ -122,7 +122,7 @@ def parts(plant: assemble.Plant) -> dict[str, float]:
         time.sleep(0.01)
     told = machine.sample()
     own = {
-        "a beat, once a second": cost(lambda: pulse._state(told).json(0)),
+        "a beat, once a second": cost(lambda: pulse._state(told).json()),
         "the machine's figures, once a second": cost(machine.sample),
         "the engine's rows laid out, ten times a second": cost(lambda: _show(core)),
     }

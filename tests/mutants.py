@@ -19,6 +19,7 @@ from mutants_experts import EXPERTS
 from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
+from mutants_pulse import PULSE
 from mutants_quantised import QUANTISED
 from mutants_responses import RESPONSES
 from mutants_rows import ROWS
@@ -147,8 +148,8 @@ CACHE = [
         ),
         (
             "using a prefix does not make it young",
-            "            each.age = clock",
-            "            each.age = each.age",
+            "each.age, each.used = clock, now",
+            "each.used = now",
         ),
         (
             "partial leaves outlive their checkpoint",
@@ -518,6 +519,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *DISK,
         *ROWS,
         *POLICIES,
+        *PULSE,
         *EXPERTS,
         *FILES,
         *KV,

@@ -208,7 +208,10 @@ def test_metrics_count_what_happened(call, engine):
     assert counts["vllm:num_requests_running"] == 3
     assert counts["vllm:prompt_tokens_total"] == 70
     assert counts["strata_cached_tokens_total"] == 20
-    assert value("vllm:num_requests_waiting", model_name="toy", engine="0") == [0.0]
+    engine.now = Snapshot(queued=2, parked=3)
+    found = families(call("GET", "/metrics").body.decode())
+    assert value("vllm:num_requests_waiting", model_name="toy", engine="0") == [5.0]
+    assert value("strata_requests_parked") == [3.0]
 
 
 def test_histogram_is_prometheus_own():

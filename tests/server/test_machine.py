@@ -29,6 +29,8 @@ def test_disk_rates_are_since_the_sample_before(monkeypatch):
     assert computer.sample()["disk"] is None
     clock[0], counts.read_bytes, counts.write_bytes = 12.0, 5000, 150
     assert computer.sample()["disk"] == {"read": 2000.0, "write": 50.0}
+    clock[0], counts.read_bytes = 13.0, 5500
+    assert computer.sample()["disk"] == {"read": 500.0, "write": 0.0}
 
 
 @pytest.mark.parametrize("hidden", [lambda: None, lambda: (_ for _ in ()).throw(OSError())])

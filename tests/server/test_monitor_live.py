@@ -102,10 +102,10 @@ def test_two_rows_are_seen_reading_at_once_and_then_decoding(world):
 
 
 def test_who_waits_for_a_prefix_and_who_is_queued(world, eventually):
-    gate, forward = threading.Event(), world.model.forward
+    gate, forward = threading.Semaphore(0), world.model.forward
 
     def gated(plan):
-        gate.wait(20)
+        assert gate.acquire(timeout=20)
         return forward(plan)
 
     world.model.forward = gated
@@ -115,13 +115,11 @@ def test_who_waits_for_a_prefix_and_who_is_queued(world, eventually):
     clients += [raw(world, {"prompt": [*common, i], "max_tokens": 2}) for i in range(2)]
     clients += [raw(world, {"prompt": [i], "max_tokens": 300}) for i in range(5)]
     eventually(lambda: len(world.engine._alive) == 8)
-    gate.set()
-    time.sleep(0.05)
-    gate.clear()
+    gate.release()  # the next step begins with all of them
     eventually(lambda: len(world.engine.view.rows) == 8)
     snapshot = get(world, "/v1/monitor?once=1")[1]
     states = [row["status"] for row in snapshot["rows"]]
-    gate.set()
+    gate.release(10**6)
     assert states[0] == "reading" and states.count("waiting") == 2 and states.count("queued") == 2
     assert snapshot["queue"] == {"running": 4, "queued": 2, "waiting": 2, "batch": 4}
     for client in clients:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from strata.figures import Record
 from strata.server.service import Lobby
+from strata.types import ConfigError
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -82,3 +85,9 @@ def test_a_caller_s_trace_reaches_the_engine(call, engine):
     call("POST", "/v1/chat/completions", body, headers={"traceparent": PARENT})
     call("POST", "/v1/chat/completions", body, headers={"traceparent": "x" * 1000})
     assert [request.trace for request in engine.requests] == [PARENT, None]
+
+
+def test_without_the_extra_there_is_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ConfigError, match=r"strata\[otel\]"):
+        Traces(Lobby())
