@@ -1,6 +1,6 @@
 """Takes the pictures of the page in docs/images, from a server that runs.
 
-    strata demo --port 8080
+    strata serve MODEL --port 8080     # a mixture, so that there is a hit rate
     python tests/web/screenshots.py http://127.0.0.1:8080
 
 Two clients play llama-benchy's pattern meanwhile: both load a context of their own, then both ask
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "images"
 LARGEST = 200_000
 WORDS = 700
+FOLLOW_UP = "What is a page? Explain it in a few sentences, with an example. " * 12
 QUESTION = "Write a Python function that reverses a string, and explain it in two sentences."
 
 
@@ -34,13 +35,16 @@ class Pattern:
 
     def __init__(self, url: str) -> None:
         self._client = OpenAI(base_url=f"{url}/v1", api_key="EMPTY", timeout=600)
-        texts = [(ROOT / "docs" / name).read_text() for name in ("design.md", "experts.md")]
-        self._contexts = [" ".join(text.split()[:WORDS]) for text in texts]
+        self._model = self._client.models.list().data[0].id
+        texts = [(ROOT / "docs" / name).read_text() for name in ("api.md", "kernels.md")]
+        self._texts = [text.split() for text in texts]
+        self._at = 0
         self._threads: list[threading.Thread] = []
 
     def ask(self, question: str, tokens: int) -> None:
         """Each asks about its context."""
-        for context in self._contexts:
+        for text in self._texts:
+            context = " ".join(text[self._at : self._at + WORDS])
             messages = [
                 {"role": "system", "content": context},
                 {"role": "user", "content": question},
@@ -51,10 +55,14 @@ class Pattern:
 
     def _one(self, messages: list[Any], tokens: int) -> None:
         with self._client.chat.completions.create(
-            model="any", messages=messages, max_tokens=tokens, stream=True
+            model=self._model, messages=messages, max_tokens=tokens, stream=True
         ) as stream:
             for _ in stream:
                 pass
+
+    def turn(self) -> None:
+        """Other contexts."""
+        self._at += WORDS
 
     def wait(self, page: Page) -> None:
         """Until all have ended; the page lives meanwhile."""
@@ -71,6 +79,18 @@ def shoot(page: Page, name: str, **options: Any) -> None:
     assert size < LARGEST
 
 
+def reading(page: Page) -> None:
+    """Wait until both are being read, and some way on."""
+    page.wait_for_function(
+        """() => {
+          const bars = [...document.querySelectorAll(".row .bar:not([hidden])")];
+          const read = (bar) => bar.getAttribute("aria-valuenow") / bar.getAttribute("aria-valuemax");
+          return bars.length === 2 && bars.every((bar) => read(bar) > 0.25);
+        }"""
+    )
+    page.wait_for_timeout(1000)  # the bars move on for so long
+
+
 def headline(page: Page, text: str) -> None:
     page.wait_for_function(
         "text => document.getElementById('headline').textContent.includes(text)", arg=text
@@ -78,14 +98,18 @@ def headline(page: Page, text: str) -> None:
 
 
 def monitor(page: Page, pattern: Pattern) -> None:
-    """The report's pattern, and a picture while the follow-ups are read and answered."""
+    """The report's pattern, a picture while the next contexts are read and one while answers come."""
     pattern.ask(".", 48)
     pattern.wait(page)
     page.wait_for_timeout(3000)
-    pattern.ask("What is a page? Explain it in a few sentences, with an example. " * 12, 48)
-    headline(page, "nswering 2")
-    page.wait_for_timeout(2500)
+    pattern.ask(FOLLOW_UP, 48)
+    pattern.wait(page)
+    pattern.turn()
+    pattern.ask(".", 48)
+    reading(page)
     shoot(page, "monitor-light")
+    headline(page, "Answering 2")
+    page.wait_for_timeout(2000)
     page.emulate_media(color_scheme="dark")
     shoot(page, "monitor-dark")
     page.emulate_media(color_scheme="light")
@@ -94,10 +118,9 @@ def monitor(page: Page, pattern: Pattern) -> None:
 
 def phone(page: Page, pattern: Pattern) -> None:
     """While new contexts are read."""
-    pattern._contexts = [context[::-1] for context in pattern._contexts]
+    pattern.turn()
     pattern.ask(".", 16)
-    headline(page, "eading for 2")
-    page.wait_for_timeout(4000)
+    reading(page)
     shoot(page, "monitor-phone")
     pattern.wait(page)
 

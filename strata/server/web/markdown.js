@@ -106,11 +106,8 @@ function inline(text) {
   return out;
 }
 
-/** Lines of a paragraph; two blanks or a backslash at an end break it. */
-function paragraph(lines) {
-  const text = lines.map((l) => l.trimStart()).join("\n");
-  return text.split(/ {2,}\n|\\\n/).flatMap((part, i) => [...(i ? [el("br")] : []), ...inline(part)]);
-}
+/** Lines of a paragraph; each stays one. */
+const paragraph = (lines) => inline(lines.map((l) => l.trim().replace(/\\$/, "")).join("\n"));
 
 function list(lines) {
   const [, , sign] = ITEM.exec(lines[0]);
