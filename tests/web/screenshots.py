@@ -1,6 +1,6 @@
 """Takes the pictures of the page in docs/images, from a server that runs.
 
-    strata serve MODEL --port 8080     # a mixture, so that there is a hit rate
+    strata serve MODEL --prefill-chunk 128     # a mixture, so that there is a hit rate
     python tests/web/screenshots.py http://127.0.0.1:8080
 
 Two clients play llama-benchy's pattern meanwhile: both load a context of their own, then both ask
@@ -84,8 +84,8 @@ def reading(page: Page) -> None:
     page.wait_for_function(
         """() => {
           const bars = [...document.querySelectorAll(".row .bar:not([hidden])")];
-          const read = (bar) => bar.getAttribute("aria-valuenow") / bar.getAttribute("aria-valuemax");
-          return bars.length === 2 && bars.every((bar) => read(bar) > 0.25);
+          const part = (bar) => bar.ariaValueNow / bar.ariaValueMax;
+          return bars.length === 2 && bars.every((bar) => part(bar) > 0.2);
         }"""
     )
     page.wait_for_timeout(1000)  # the bars move on for so long
@@ -98,7 +98,7 @@ def headline(page: Page, text: str) -> None:
 
 
 def monitor(page: Page, pattern: Pattern) -> None:
-    """The report's pattern, a picture while the next contexts are read and one while answers come."""
+    """The report's pattern; then a picture while contexts are read, and one while answers come."""
     pattern.ask(".", 48)
     pattern.wait(page)
     page.wait_for_timeout(3000)
@@ -141,9 +141,9 @@ def main() -> int:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         wide = browser.new_page(viewport={"width": 1280, "height": 1000})
-        wide.set_default_timeout(600_000)
+        wide.set_default_timeout(120_000)
         narrow = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=1.5)
-        narrow.set_default_timeout(600_000)
+        narrow.set_default_timeout(120_000)
         wide.goto(url)
         narrow.goto(url)
         pattern = Pattern(url)
