@@ -254,13 +254,8 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         [
             (
                 "tokens of a part without news are lost",
-                "            self._waiting[run.index] = (part.tokens, part.logprobs)\n",
-                "",
-            ),
-            (
-                "tokens of a part without news are told twice",
-                "        self._waiting[run.index] = ([], [])\n",
-                "",
+                "news = [self.nothing(first)]",
+                "news = []",
             ),
             (
                 "tokens are told with each delta of a part",
@@ -328,7 +323,7 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     ),
     (
         "strata.server.form",
-        TOOLS,
+        (*TOOLS, *THINKING),
         [
             (
                 "the arguments go to the last block",
@@ -395,4 +390,4 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         THINKING,
         [("a client's words can look like tags", "stable, done.text)", "stable, done.plain)")],
     ),
-]
+]  # fmt: skip

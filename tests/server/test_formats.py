@@ -71,7 +71,7 @@ def test_beside_tools_an_answer_or_a_call(call, engine, allowed, template):
     assert call.chat(response_format=NAMED, tools=tools).status == 200
     guide = engine.requests[0].guide
     made = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
-    for text in (FITS[0], made):
+    for text in (FITS[0], made, f"{made}\n{made}"):
         assert allowed(guide(), text), text
     for text in ("hello", BREAKS[0], FITS[0] + made, made.replace("clock", "cloak")):
         assert not allowed(guide(), text), text
