@@ -260,6 +260,7 @@ HOSTILE_GRAMMARS: dict[str, str] = {
     "long": "start: " + " ".join('"abcdefgh"' for _ in range(30_000)),
     "a long chain": "start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(40_000)),
     "expressions at once": "start: A\nA: " + " & ".join(f"/{p}/" for p in MANY),
+    "a slash in quotes": 'start: A\nA: "/" | ' + " & ".join(f"/{p}/" for p in MANY),
     "quoted slashes": "start: A\nA: " + " & ".join(f'/{p}"/' for p in MANY),
     "behind a schema": 'start: A | %json {"type": "null"}\nA: '
     + " & ".join(f"/{p}/" for p in MANY),
