@@ -522,8 +522,6 @@ MUTANTS: list[Mutant] = CACHE + [
         *QUANTISED,
         *RESPONSES,
         *SEGMENT,
-        *SEGMENT,
-        *RESPONSES,
     ]
     for bug in bugs
 ]

@@ -269,9 +269,9 @@ ANTHROPIC: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "streams are not documented",
-                '_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")',
-                '_STREAMED = ("/v1/chat/completions", "/v1/completions")',
+                '"/v1/completions", "/v1/messages"',
+                '"/v1/completions"',
             ),
         ],
     ),
-]
+]  # fmt: skip

@@ -359,8 +359,13 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("guides stay behind", "        guide=output.guide,\n", ""),
             (
                 "the guard cannot be switched off",
-                "guard=body.repetition_guard is not False",
-                "guard=True",
+                "guard=body.repetition_guard is not False and",
+                "guard=True and",
+            ),
+            (
+                "the guard cuts benchmarks short",
+                "is not False and not body.ignore_eos",
+                "is not False",
             ),
         ],
     ),
@@ -385,4 +390,4 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         THINKING,
         [("a client's words can look like tags", "stable, done.text)", "stable, done.plain)")],
     ),
-]
+]  # fmt: skip

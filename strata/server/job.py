@@ -92,7 +92,6 @@ def make_job(
         timed=bool(stops or output.one_call or body.timings_per_token),
         guide=output.guide,
         thinking=output.thinking,
-        guard=body.repetition_guard is not False,
         progress=bool(body.stream and body.return_progress),
     )
     runs: list[Run] = []
@@ -167,7 +166,8 @@ def _common(
         namespace=f"{caller}\n{body.cache_salt}" if body.cache_salt else caller,
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
-        guard=not body.ignore_eos,  # a benchmark wants its tokens, whatever they are
+        # A benchmark wants its tokens, whatever they are.
+        guard=body.repetition_guard is not False and not body.ignore_eos,
     )
 
 

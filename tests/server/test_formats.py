@@ -148,6 +148,13 @@ def test_the_guard_is_on_unless_told(call, engine):
     assert [request.guard for request in engine.requests] == [True, True, True, True, False, False]
 
 
+def test_the_guard_is_off_where_ends_are_ignored(call, engine):
+    for value in (None, True):
+        assert call.chat(repetition_guard=value, ignore_eos=True).status == 200
+        assert call.complete(repetition_guard=value, ignore_eos=True).status == 200
+    assert not any(request.guard for request in engine.requests)
+
+
 def test_choices_have_guides_of_their_own(call, engine):
     assert call.chat(regex="ab", n=2).status == 200
     first, second = (request.guide() for request in engine.requests)
