@@ -26,6 +26,7 @@ from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
 from mutants_steer import STEER
+from mutants_web import WEB
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -514,6 +515,7 @@ MUTANTS: list[Mutant] = CACHE + [
         *CLIENTS,
         *CHAT,
         *STEER,
+        *WEB,
         *DISK,
         *ROWS,
         *POLICIES,

@@ -25,7 +25,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import anthropic, experts, facts, llama, metrics
+from strata.server import anthropic, experts, facts, llama, metrics, web
 from strata.server.answer import Answer
 from strata.server.body import parse
 from strata.server.chat import ChatForm, chat_request
@@ -187,6 +187,12 @@ class Actions:
         page: bytes = told.model_list(service) if name is None else told.model(service, name)
         return page
 
+    async def root(self, exchange: Exchange, caller: str) -> None:
+        """GET /: the page to browsers, and what this is to others."""
+        if exchange.scope["path"] == "/" and web.wanted(exchange):
+            return await web.send(exchange, web.START, web.VARY)
+        await exchange.reply(200, facts.about(self._lobby), headers=web.VARY)
+
     def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
         """Answers with what `tell` makes of the engine's counters."""
         return page(lambda _: tell(self._lobby.service().engine.snapshot()))
@@ -318,7 +324,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/metrics", {"GET": actions.metrics}, False),
         ("/v1/health", {"GET": actions.health}, True),
         ("/v1/openapi.json", {"GET": page(lambda _: openapi)}, True),
-        ("/v1", {"GET": page(lambda _: facts.about(lobby))}, True),
+        ("/v1", {"GET": actions.root}, True),
     ]
     routes: list[Route] = []
     for path, allowed, public in table:
@@ -327,6 +333,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         voice = anthropic.AnthropicVoice if bare.startswith("/messages") else Voice
         resource = Resource(access, meters, label, allowed, public=public, voice=voice)
         routes += [Route(path, resource), Route(bare, resource)]
+    file = Resource(access, meters, "/web", {"GET": web.serve}, public=True)
+    routes.append(Route("/web/{name}", file))
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
     every = dict.fromkeys(methods, page(_missing))
     missing = Resource(access, meters, "other", every, public=True)

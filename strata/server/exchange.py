@@ -99,6 +99,11 @@ class Exchange:
         await self._begin(status, fields)
         await self._write(b"" if self.method == "HEAD" else payload, more=False)
 
+    async def unchanged(self, headers: Headers) -> None:
+        """Answer that what the client has still holds: 304, which has no body and no length."""
+        await self._begin(304, list(headers))
+        await self._write(b"", more=False)
+
     async def fail(self, error: RequestError) -> None:
         """Answer with an error; within a stream as its last event, without [DONE]."""
         if self.status == 0:
