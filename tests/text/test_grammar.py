@@ -174,7 +174,7 @@ def refused(make: Callable[[], object]) -> RequestError:
         make()
     assert caught.value.status == 400 and caught.value.field is not None
     assert str(caught.value).startswith(caught.value.field) and "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 300 and "1 | " not in str(caught.value)
     return caught.value
 
 
@@ -189,7 +189,7 @@ def refused(make: Callable[[], object]) -> RequestError:
         ({"type": "integer", "minimum": 5, "maximum": 3}, "5"),
         ({"type": "string", "pattern": "("}, "unclosed"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no text can match"),
-        ({"allOf": [{"pattern": f".*a{i}.*"} for i in range(8)]}, "regex is empty"),
+        ({"allOf": [{"pattern": f".*a{i}.*"} for i in range(12)]}, "regex is empty"),
         ({"const": {1, 2}}, "JSON"),
     ],
 )
@@ -260,6 +260,7 @@ HOSTILE_GRAMMARS: dict[str, str] = {
     "long": "start: " + " ".join('"abcdefgh"' for _ in range(30_000)),
     "a long chain": "start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(40_000)),
     "expressions at once": "start: A\nA: " + " & ".join(f"/{p}/" for p in MANY),
+    "a slash in quotes": 'start: A\nA: "/" | ' + " & ".join(f"/{p}/" for p in MANY),
     "quoted slashes": "start: A\nA: " + " & ".join(f'/{p}"/' for p in MANY),
     "behind a schema": 'start: A | %json {"type": "null"}\nA: '
     + " & ".join(f"/{p}/" for p in MANY),
