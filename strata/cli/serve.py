@@ -106,7 +106,7 @@ class Loading:
         model = self._plant.service.model
         print(
             f"\nready after {time.monotonic() - began:.1f} s: {self._url}/v1   model {model.id}\n"
-            "Ctrl-C stops the server",
+            f"{self._url} in a browser shows what it does; Ctrl-C stops it",
             flush=True,
         )
         if self._greet is not None:

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +192,29 @@ def test_the_table_is_filtered_and_exported(stage, visit):
     expect(page.locator("#shown")).to_have_text(f"{number} of {number} shown")
 
 
+def test_states_and_experts_are_told_as_the_server_has_them(stage, visit):
+    """A snapshot with every state and with experts, of which this server has none."""
+    sample = json.loads((Path(__file__).parents[1] / "data" / "monitor.json").read_text())
+    event = f"event: snapshot\ndata: {json.dumps(sample)}\n\n"
+    page = visit("about:blank")
+    answer = {"content_type": "text/event-stream", "body": event}
+    page.route("**/v1/monitor", lambda route: route.fulfill(**answer))
+    page.goto(stage.url)
+    expect(page.locator("#headline")).to_have_text("Reading for 1 client, answering 1, 2 waiting")
+    expect(page.locator("th[data-column=hits] .term")).to_have_text("GPU hit rate")
+    (row,) = [row for row in finished(page) if row["status"] == "Max tokens"]
+    assert row["hits"] == "87.4 % +3.7 % PCIe"
+    badges = page.locator("#rows .badge")
+    expect(badges).to_have_text(["Decoding", "Reading", "Waiting for a prefix", "Queued"])
+    page.locator("#requests tbody", has_text="Max tokens").get_by_role(
+        "button", name="Details"
+    ).click()
+    (use,) = [one["experts"] for one in sample["finished"] if one["status"] == "length"]
+    told = page.locator("#requests .details:visible")
+    for lane, where in (("device", "on the GPU"), ("bus", "over PCIe"), ("disk", "from the disk")):
+        expect(told).to_contain_text(f"{use[lane]:,} {where}")
+
+
 def test_figures_tell_their_meaning(stage, visit):
     page = visit(stage.url)
     meaning = get(f"{stage.url}/v1/about")["definitions"]
@@ -248,6 +272,14 @@ def test_the_cache_shows_its_tree_and_text_only_when_asked(stage, visit):
     assert get(f"{stage.url}/v1/cache")["pages"]["cached"] == 0
 
 
+def settings(*clients: str) -> list[str]:
+    """What docs/clients.md says to write for these, without comments."""
+    text = (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
+    parts = {part.split("\n", 1)[0]: part for part in text.split("\n## ")}
+    blocks = ["".join(re.findall(r"(?:^    .*\n|^\n)+", parts[name], re.M)) for name in clients]
+    return [re.sub(r" +#.*", "", block) for block in blocks]
+
+
 def test_about_tells_addresses_and_commands(stage, visit):
     page = visit(f"{stage.url}/#about")
     about = page.locator("#about")
@@ -263,6 +295,9 @@ def test_about_tells_addresses_and_commands(stage, visit):
         f'base_url="{stage.url}/v1"',
     ):
         assert piece in text
+    for block in settings("Claude Code", "codex", "opencode"):
+        block = block.replace("http://127.0.0.1:8080", stage.url).replace("NAME", "scripted")
+        assert "".join(block.split()) in "".join(text.split()), block
     for version in told["versions"].values():
         assert str(version) in text
 

@@ -84,7 +84,7 @@ export function hitRate(experts) {
 const STATUS = {
   queued: "Queued",
   waiting: "Waiting for a prefix",
-  loading: "Loading",
+  loading: "Loading experts",
   reading: "Reading",
   decoding: "Decoding",
   stop: "Finished",

@@ -17,24 +17,26 @@ function make() {
   return node;
 }
 
+/** What a row does when it does not wait for experts: its step is of one of the two. */
+const phase = (row) => (row.status !== "loading" ? row.status : row.output ? "decoding" : "reading");
+
 /** What a row is doing: a figure that counts, and the rest. */
 function sentences(row) {
   const reused = row.reused ? `, ${count(row.reused)} reused` : "";
-  if (row.status === "decoding") {
+  if (phase(row) === "decoding") {
     const found = row.experts?.hit_rate != null ? `, experts ${hitRate(row.experts)}` : "";
     return [
       row.decode_rate ? `${rate(row.decode_rate)} tokens/s` : "Decoding",
       `${plural(row.output, "token")} of answer, prompt of ${count(row.prompt)}${reused}${found}`,
     ];
   }
-  if (row.status === "reading") {
+  if (phase(row) === "reading") {
     const speed = row.prefill_rate ? `${rate(row.prefill_rate)} tokens/s` : "First step";
     return [`${count(row.read)} of ${count(row.prompt)} tokens`, `${speed}${reused || ", nothing to reuse"}`];
   }
   const why = {
     waiting: "Another request is reading the same beginning",
     queued: "Waiting for a free row or for memory",
-    loading: "Fetching what was kept of its prefix",
   };
   return [`Prompt of ${count(row.prompt)} tokens`, why[row.status] ?? ""];
 }
@@ -48,7 +50,7 @@ function update(node, row) {
   say(node.querySelector(".main"), main);
   say(node.querySelector(".detail"), detail);
   const bar = node.querySelector(".bar");
-  const reading = row.status === "reading";
+  const reading = phase(row) === "reading";
   bar.hidden = !reading;
   if (!reading) return;
   const whole = Math.max(1, row.prompt);
@@ -70,9 +72,9 @@ export function headline(snapshot) {
   const { server, rows } = snapshot;
   if (server.state === "failed") return `Stopped: ${server.reason ?? "the engine failed"}`;
   if (server.state === "loading") return sentence(server.reason ?? "the model is being loaded");
-  const number = (...names) => rows.filter((row) => names.includes(row.status)).length;
+  const number = (name) => rows.filter((row) => phase(row) === name).length;
   const clients = (n) => `${n} ${n === 1 ? "client" : "clients"}`;
-  const reading = number("reading", "loading");
+  const reading = number("reading");
   const answering = number("decoding");
   const waiting = rows.filter((row) => lives(row.status)).length - reading - answering;
   const parts = [];
