@@ -258,8 +258,9 @@ def leaks(url: str, watch: Watch) -> list[str]:
     for _ in range(100):
         now = metrics(url)
         busy = {
-            name: now[name]
-            for name in ("strata_rows_running", "strata_requests_queued", "strata_requests_parked")
+            name: value
+            for name, value in now.items()
+            if name.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting"))
         }
         if not any(busy.values()):
             break

@@ -12,6 +12,7 @@ best effort: without a slot worth taking it is left out, and nobody waits for it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from strata.cache.lease import Holder, Lease, StateHold
@@ -21,6 +22,12 @@ from strata.cache.states import Admission, Resume, States
 from strata.cache.trie import TOKEN, Checkpoint, Match, Node, deepest_checkpoint
 from strata.types import Capture, StateCopy
 
+# Why a checkpoint was given up.
+_LIVE = "states: a slot for a running request"
+_BETTER = "states: a slot for a checkpoint worth more"
+_PAGE = "states: their page was given up"
+_CLEARED = "states: the cache was emptied"
+
 
 class Checkpoints(States):
     """`total` slots of `size` bytes, for live states and copies of them on nodes.
@@ -29,8 +36,8 @@ class Checkpoints(States):
     """
 
     def __init__(self, total: int, size: int, block: int, stripped: Callable[[Node], None]) -> None:
+        self.gone = Counter(dict.fromkeys((_LIVE, _BETTER, _PAGE, _CLEARED), 0))
         self.total = total
-        self.evicted = 0
         self.clock = 0.0
         self.kept: Ranking[Node] = Ranking()
         self._free = list(range(total - 1, -1, -1))
@@ -39,6 +46,10 @@ class Checkpoints(States):
         self._size = size
         self._block = block
         self._stripped = stripped
+
+    @property
+    def evicted(self) -> int:
+        return self.gone[_LIVE] + self.gone[_BETTER]
 
     @property
     def free(self) -> int:
@@ -119,7 +130,7 @@ class Checkpoints(States):
         if not self._free:
             lowest = self.kept.lowest(self._value)
             if lowest is not None:
-                self._evict(*lowest)
+                self._evict(*lowest, _LIVE)
             elif (tail := self._least_tail()) is not None:
                 self._rob(tail[0])
         return self._free.pop() if self._free else None
@@ -158,13 +169,12 @@ class Checkpoints(States):
             self.clock = self.clock if rolling else worth
             return None
         else:
-            self._evict(*lowest)
+            self._evict(*lowest, _BETTER)
         return self._free.pop()
 
-    def _evict(self, node: Node, worth: float) -> None:
+    def _evict(self, node: Node, worth: float, why: str) -> None:
         self.clock = max(self.clock, worth)
-        self.evicted += 1
-        self.drop(node)
+        self._free_slot(node, why)
         self._stripped(node)
 
     # ------------------------------------------------------------ captures
@@ -257,15 +267,19 @@ class Checkpoints(States):
 
     def clear(self) -> None:
         for node in list(self.kept):
-            self.drop(node)
+            self._free_slot(node, _CLEARED)
             self._stripped(node)
 
     def lost(self, node: Node) -> int:
         """Without a checkpoint there is nothing to resume from: the rows alone save nothing."""
         return self._saved(node) if node.checkpoint else 0
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: Node, *, emptied: bool = False) -> None:
+        self._free_slot(node, _CLEARED if emptied else _PAGE)
+
+    def _free_slot(self, node: Node, why: str) -> None:
         if node.checkpoint is not None:
+            self.gone[why] += 1
             self._free.append(node.checkpoint.slot)
             self.kept.discard(node)
             node.checkpoint = None

@@ -16,7 +16,8 @@ anything is allocated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from strata.cache.checkpoints import Checkpoints
 from strata.cache.lease import Answer, Holder, Lease, Run, Wait
@@ -25,8 +26,9 @@ from strata.cache.pages import PagePool
 from strata.cache.parking import Parking
 from strata.cache.seal import Sealer
 from strata.cache.states import Resume, States
+from strata.cache.survey import prefix, survey
 from strata.cache.trie import BlockTrie, Match, encode
-from strata.figures import CacheFigures
+from strata.figures import CacheFigures, Prefix, Survey
 from strata.types import Capture, Copy
 
 
@@ -40,9 +42,11 @@ class PrefixCache:
         states: int | None = None,
         page_bytes: int = 1,
         state_bytes: int = 1,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`pages` of `block` tokens. `states` slots, or None: the model keeps no state per
-        sequence and any token is a resume point. The sizes are only weighed and reported.
+        sequence and any token is a resume point. The sizes are only weighed and reported;
+        `now` in seconds is only reported.
         """
         assert pages > 0 and block > 0 and (states is None or states > 0)
         self.block = block
@@ -52,13 +56,14 @@ class PrefixCache:
             self._states = Checkpoints(
                 states, state_bytes, block, lambda node: self._pages.offer(node)
             )
-        self._pages = PagePool(pages, page_bytes, self._trie, self._states)
+        self._pages = PagePool(pages, page_bytes, self._trie, self._states, now)
+        self._now = now
         self._leases: dict[str, Lease] = {}
         self._sealer = Sealer(self._leases, self._trie, self._pages, self._states)
         self._opener = Opener(self._leases, self._pages, self._states, self._sealer)
         self._parking = Parking()
-        self._state_bytes = state_bytes
-        self._lookups = self._hits = self._hit_tokens = 0
+        self._sizes = page_bytes, state_bytes
+        self._lookups = self._hits = self._hit_tokens = self._queried = 0
 
     # ------------------------------------------------------------ admission
 
@@ -80,7 +85,7 @@ class PrefixCache:
         if isinstance(answer, Run):
             self._parking.forget(holder)
             self._sealer.claim(answer.lease, data)
-            self._count(match, resume)
+            self._count(match, resume, len(holder.tokens))
         return answer
 
     def _wait(self, holder: Holder, match: Match, resume: Resume) -> Wait | None:
@@ -96,15 +101,16 @@ class PrefixCache:
         self._parking.park(holder, owner, until)
         return Wait(owner.holder.id, until)
 
-    def _count(self, match: Match, resume: Resume) -> None:
+    def _count(self, match: Match, resume: Resume, tokens: int) -> None:
         """A prefix has been used."""
         self._lookups += 1
+        self._queried += tokens
         self._hits += resume.position > 0
         self._hit_tokens += resume.position
         self._pages.touch(match.node, 1)
         if match.beside is not None and match.rows:
             match.beside.hits += 1
-            match.beside.age = self._pages.clock
+            self._pages.stamp(match.beside)
 
     # ------------------------------------------------------------ steps
 
@@ -216,7 +222,7 @@ class PrefixCache:
         resume = self._states.resume(match)
         self._pages.touch(match.node, 0)
         if match.beside is not None:
-            match.beside.age = self._pages.clock
+            self._pages.stamp(match.beside)
         if resume.state is not None:
             self._states.touch(resume.state)
         if match.pending is not None and match.pending.owner is not None:
@@ -233,6 +239,14 @@ class PrefixCache:
         self._states.clear()
         return freed
 
+    def survey(self, depth: int, limit: int) -> Survey:
+        """What is cached: at most `limit` stretches, the last used first, `depth` branches deep."""
+        return survey(self._trie, self._leases.values(), self._sizes, self._now(), depth, limit)
+
+    def prefix(self, number: int, namespace: str) -> Prefix | None:
+        """The tokens of a stretch that a survey told of; None: it is gone, or another's."""
+        return prefix(self._trie, number, namespace)
+
     def stats(self) -> CacheFigures:
         """Counters, in constant time."""
         pages, states = self._pages, self._states
@@ -245,12 +259,14 @@ class PrefixCache:
             states_total=states.total,
             states_free=states.free,
             states_cached=states.cached,
-            state_bytes=self._state_bytes,
+            state_bytes=self._sizes[1],
             running=len(self._leases),
             parked=len(self._parking),
             lookups=self._lookups,
             hits=self._hits,
             hit_tokens=self._hit_tokens,
+            queried_tokens=self._queried,
+            gone={**pages.gone, **states.gone},
             evicted_pages=pages.evicted,
             evicted_states=states.evicted,
         )

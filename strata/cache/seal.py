@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strata.cache.lease import Lease
-from strata.cache.pages import PagePool
+from strata.cache.pages import COVERED, PagePool
 from strata.cache.states import States
 from strata.cache.trie import TOKEN, BlockTrie, Node, encode
 from strata.types import Copy, PageCopy
@@ -103,10 +103,10 @@ class Sealer:
             assert first is claimed
         self._pages.candidates.discard(parent)  # may be another's leaf that we have reached
         node = self._trie.seal(parent, key, page)
-        node.age = self._pages.clock
+        self._pages.stamp(node)
         for leaf in list(parent.children.prefixes(key)):
             if leaf is not node and leaf.checkpoint is None:
-                self._pages.drop(leaf)  # this one serves wherever that one did
+                self._pages.drop(leaf, COVERED)  # this one serves wherever that one did
         return node
 
     def end_of_prompt(self, lease: Lease) -> tuple[Copy, ...]:

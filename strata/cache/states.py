@@ -9,6 +9,7 @@ Knows nodes and lengths; does not know pages or bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -40,9 +41,17 @@ class Admission:
 
 
 class States:
-    """See the module. Of `total` slots some have been `evicted` since start."""
+    """See the module. `gone` counts checkpoints that were given up since start, by why."""
 
-    total = evicted = 0
+    total = 0
+
+    def __init__(self) -> None:
+        self.gone: Counter[str] = Counter()
+
+    @property
+    def evicted(self) -> int:
+        """Checkpoints that were given up for others."""
+        return 0
 
     @property
     def free(self) -> int:
@@ -107,5 +116,5 @@ class States:
         """Tokens that the next request through this leaf would compute again without its page."""
         return node.rows
 
-    def drop(self, node: Node) -> None:
-        """The node goes: free the checkpoint on it, if any."""
+    def drop(self, node: Node, *, emptied: bool = False) -> None:
+        """The node goes, or the whole cache is emptied: free the checkpoint on it, if any."""

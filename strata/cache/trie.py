@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Children:
 class Node:
     """One block, or a part of one, under its parent. `end` counts tokens from the start.
 
-    `hits` and `age` (the clock when last used) are written by whoever values pages.
+    `hits`, `age` (the clock when last used) and `used` (the same in seconds) are written by whoever
+    values pages; `number` by `BlockTrie.name`, 0 for most.
     A root has the namespace as key, no parent, no page, and counts as sealed.
     """
 
@@ -106,6 +108,8 @@ class Node:
     pins: int = 0
     hits: int = 0
     age: float = 0.0
+    used: float = 0.0
+    number: int = 0
 
     def __post_init__(self) -> None:
         if self.parent is not None:
@@ -182,6 +186,8 @@ class BlockTrie:
         self.block = block
         self.roots: dict[bytes, Node] = {}
         self.sealed = 0
+        self.named: dict[int, Node] = {}
+        self._numbers = count(1)
         self._size = block * TOKEN
 
     def root(self, namespace: str) -> Node:
@@ -191,6 +197,13 @@ class BlockTrie:
         if root is None:
             root = self.roots[key] = Node(key, None)
         return root
+
+    def name(self, node: Node) -> int:
+        """A number by which `named` finds this node until it is removed."""
+        if not node.number:
+            node.number = next(self._numbers)
+            self.named[node.number] = node
+        return node.number
 
     def find(self, namespace: str) -> Node | None:
         """The root of a namespace, if anything is known there."""
@@ -260,6 +273,7 @@ class BlockTrie:
     def remove(self, node: Node) -> None:
         """Take a sealed leaf out; its page is the caller's."""
         assert node.owner is None and not node.children.by_key and node.parent is not None
+        self.named.pop(node.number, None)
         children = node.parent.children
         del children.by_key[node.key]
         del children.order[bisect_left(children.order, node.key)]

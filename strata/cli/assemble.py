@@ -15,12 +15,12 @@ from typing import Any
 from strata.cli import experts
 from strata.cli.machine import usable_cores
 from strata.config import Resolved
-from strata.files import ModelFile, fetch, open_model
+from strata.files import ModelFile, fetch, open_model, quantisation
 from strata.memory.budget import MemoryPlan, SlotShare, parse_size, plan_memory
 from strata.memory.expert_budget import size_or_auto
 from strata.memory.machine import machine_memory
 from strata.memory.mapped import Mapped
-from strata.server.service import Limits, ModelFacts, Service
+from strata.server.service import Build, Limits, ModelFacts, Service
 from strata.settings import Config
 from strata.text import template, tokenizer
 from strata.types import Backend, ConfigError, ProgressSink, Sampling
@@ -91,7 +91,8 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         raise ConfigError(f"{beyond} the model was made for")
     report(f"model     {path.name}: {model.architecture}, context {context} tokens")
     kept = kernels.kv.name_of(chosen.kv_dtype)
-    report(f"kernels   {chosen.name}, {threads} threads; keys and values in {kept}")
+    arithmetic = f"{chosen.name}, {threads} threads; keys and values in {kept}"
+    report(f"kernels   {arithmetic}")
     machine = machine_memory()
     rows = parse_size(config.ngram_cache, machine)
     if rows:
@@ -114,6 +115,13 @@ def build(config: Config, folder: Path, progress: ProgressSink, report: Report) 
         model=_facts(config, path, context),
         defaults=replace(Sampling(), **sampling),
         limits=Limits(at_once=config.batch, timeout_s=config.request_timeout or None),
+        build=Build(
+            path.name,
+            model.architecture,
+            quantisation(file),
+            arithmetic,
+            tuple(str(plan).splitlines()),
+        ),
     )
     return Plant(engine, service, store)
 

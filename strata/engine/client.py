@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from strata.engine.outlet import Channel, into_loop
-from strata.figures import Freed, Record, Snapshot
+from strata.figures import Freed, Prefix, Record, Snapshot, Survey, View
 from strata.types import DoneEvent, Event, FailedEvent, Finish, Request, RowState
 
 if TYPE_CHECKING:
@@ -83,6 +83,14 @@ class EngineClient:
         """Drop every cached prefix that no running row uses, between two steps."""
         return await asyncio.wrap_future(self._engine.clear_cache())
 
+    async def survey(self, depth: int, limit: int) -> Survey:
+        """What is cached: at most `limit` stretches, the last used first, `depth` deep."""
+        return await asyncio.wrap_future(self._engine.survey(depth, limit))
+
+    async def prefix(self, number: int, namespace: str) -> Prefix | None:
+        """The tokens of a stretch; None when it is gone or another namespace's."""
+        return await asyncio.wrap_future(self._engine.prefix(number, namespace))
+
     def snapshot(self) -> Snapshot:
         """Counters of this moment."""
         return self._engine.snapshot()
@@ -90,6 +98,10 @@ class EngineClient:
     def rows(self) -> tuple[RowState, ...]:
         """The requests that run now."""
         return self._engine.rows()
+
+    def view(self) -> View:
+        """Who runs and who waits, at most a step or a tenth of a second old."""
+        return self._engine.view
 
     def records(self) -> tuple[Record, ...]:
         """The last 500 finished requests, the newest first."""

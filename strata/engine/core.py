@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import compress, count
 
@@ -26,6 +26,7 @@ from strata.engine.scheduler import Grant, Scheduler
 from strata.engine.sequence import Sequence, Status
 from strata.engine.settings import EngineSettings
 from strata.engine.stats import Counters, Journal
+from strata.engine.window import Window
 from strata.types import (
     Capture,
     DoneEvent,
@@ -37,6 +38,9 @@ from strata.types import (
 )
 
 _log = logging.getLogger(__name__)
+
+# Why a request ended that its reader ended.
+_LEFT, _COMPLETE = "the client left", "its text is complete: a stop string, or the one call wanted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Core:
         self.cache = cache
         self.counters = Counters()
         self.journal = Journal(clocks.wall)
+        self.window = Window(clocks.wall)
         self.scheduler = Scheduler(settings, cache, runner.copy)
         self._sampler = Sampler(runner.model.vocab_size)
         self.clocks = clocks
@@ -100,7 +105,12 @@ class Core:
     def cancel(self, request_id: str, finish: Finish = Finish.CANCELLED) -> list[Told]:
         """End a sequence wherever it is; what it computed stays reusable."""
         sequence = self._living.get(request_id)
-        return [] if sequence is None else [self._finish(sequence, finish)]
+        reason = _LEFT if finish is Finish.CANCELLED else _COMPLETE
+        return [] if sequence is None else [self._finish(sequence, finish, reason)]
+
+    def show(self, grants: Iterable[Grant] = ()) -> None:
+        """Let other threads see who lives; `grants` are about to run."""
+        self.window.show(self.clocks.now(), self.scheduler, self.counters, self.journal, grants)
 
     # -------------------------------------------------------------- the step
 
@@ -109,11 +119,16 @@ class Core:
         begun = self.clocks.now()
         told = self._expire(begun)
         schedule = self.scheduler.schedule()
+        for sequence in schedule.woken:
+            sequence.times.end_wait(begun)
+        for sequence in schedule.parked:
+            sequence.times.parked = begun
         for sequence in schedule.admitted:
             self._note_admission(sequence, begun)
         for sequence in schedule.refused:
             told.append(self._fail(sequence, "there is no memory left for this request", 503))
         grants = schedule.grants
+        self.show(grants)
         if not grants:
             return told
         decoding = sum(grant.sequence.todo == 1 for grant in grants)
@@ -177,7 +192,7 @@ class Core:
             elif isinstance(choice, RequestError):  # its guide cannot go on
                 told.append(self._fail(sequence, str(choice), choice.status))
             elif row.complete:  # a prompt that only wanted to be read
-                told.append(self._finish(sequence, Finish.LENGTH))
+                told.append(self._finish(sequence, Finish.LENGTH, "only its prompt was wanted"))
         return told
 
     def _choose(
@@ -236,12 +251,12 @@ class Core:
         told.append((sequence.outlet, event))
         finish = sequence.finish
         if finish is not None:
-            told.append(self._finish(sequence, finish))
+            told.append(self._finish(sequence, finish, sequence.why(finish)))
 
     # -------------------------------------------------------------- endings
 
-    def _finish(self, sequence: Sequence, finish: Finish) -> Told:
-        self._leave(sequence, finish, keep=True)
+    def _finish(self, sequence: Sequence, finish: Finish, reason: str) -> Told:
+        self._leave(sequence, finish, reason, keep=True)
         scores = None
         if sequence.prompt_logprobs is not None and not sequence.output_len:
             scores = tuple(sequence.prompt_logprobs)
@@ -249,15 +264,16 @@ class Core:
         return sequence.outlet, DoneEvent(sequence.id, finish, usage, scores)
 
     def _fail(self, sequence: Sequence, message: str, status: int, *, keep: bool = True) -> Told:
-        self._leave(sequence, Finish.FAILED, keep=keep)
+        self._leave(sequence, Finish.FAILED, message, keep=keep)
         return sequence.outlet, FailedEvent(sequence.id, message, status)
 
-    def _leave(self, sequence: Sequence, finish: Finish, *, keep: bool) -> None:
+    def _leave(self, sequence: Sequence, finish: Finish, reason: str, *, keep: bool) -> None:
         self.scheduler.remove(sequence, keep=keep)
         del self._living[sequence.id]
         self.counters.requests[finish] += 1
         now = self.clocks.now()
-        self.journal.note(sequence, finish, sequence.usage(now), now)
+        sequence.times.end_wait(now)
+        self.journal.note(sequence, finish, reason, sequence.usage(now), now)
 
     def _expire(self, now: float) -> list[Told]:
         """Fail whoever is past its deadline."""
@@ -282,6 +298,7 @@ class Core:
 
     def _count(self, decoding: int, reading: int, seconds: float) -> None:
         self.counters.steps += 1
+        self.counters.stepped = self.clocks.now()
         pace = self.scheduler.pace
         pace.note(decoding, reading, seconds)
         decode_s = seconds if reading == 0 else min(seconds, pace.solo(decoding))

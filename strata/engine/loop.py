@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 from strata.cache.prefix import PrefixCache
 from strata.engine.core import Clocks, Core
@@ -26,11 +27,12 @@ from strata.engine.outlet import Outlet, Told, send_all
 from strata.engine.runner import Runner
 from strata.engine.sequence import Sequence
 from strata.engine.settings import EngineSettings, Limits
-from strata.figures import Freed, Record, Snapshot
+from strata.figures import Freed, Prefix, Record, Snapshot, Survey, View
 from strata.models.decoder import Decoder, Experts
 from strata.types import DoneEvent, FailedEvent, Finish, Request, RequestError, RowState
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # Seconds that another thread may keep the interpreter from the engine thread. A step leaves it
 # while kernels run and wants it back at once: Python's own 5 ms are more than a small model's step.
@@ -65,6 +67,7 @@ class Engine:
         `context` bounds prompt and answer together, in tokens; None is the model's own.
         `experts` has those of the model's mixtures, unless they are held with the weights.
         """
+        clocks = clocks or Clocks(time.monotonic, time.time)
         runner = Runner(
             model, pages=pages, states=states, block=block, device=device, experts=experts
         )
@@ -74,15 +77,16 @@ class Engine:
             states if runner.states else None,
             runner.pages.nbytes,
             runner.states.nbytes if runner.states else 1,
+            clocks.now,
         )
         self.limits = Limits(context or model.context_length, pages * block, model.vocab_size)
-        self.core = Core(runner, cache, settings, clocks or Clocks(time.monotonic, time.time))
+        self.core = Core(runner, cache, settings, clocks)
         self.error: str | None = None
         self._settings = settings
         self._bell = threading.Condition()
         self._box: list[Callable[[Core], list[Told]]] = []
         self._alive: dict[str, Outlet] = {}
-        self._asked: set[Future[Freed]] = set()
+        self._asked: set[Future[Any]] = set()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
@@ -126,23 +130,39 @@ class Engine:
 
     def clear_cache(self) -> Future[Freed]:
         """Drop every cached prefix that no running row uses; resolves to what that freed."""
-        done: Future[Freed] = Future()
 
-        def clear(core: Core) -> list[Told]:
+        def clear(core: Core) -> Freed:
             before = core.cache.stats()
             core.cache.clear()
             after = core.cache.stats()
             pages = after.pages_free - before.pages_free
             states = after.states_free - before.states_free
             size = pages * after.page_bytes + states * after.state_bytes
+            return Freed(pages, states, size)
+
+        return self._ask(clear)
+
+    def survey(self, depth: int, limit: int) -> Future[Survey]:
+        """What is cached: at most `limit` stretches, the last used first, `depth` deep."""
+        return self._ask(lambda core: core.cache.survey(depth, limit))
+
+    def prefix(self, number: int, namespace: str) -> Future[Prefix | None]:
+        """The tokens of a stretch; None when it is gone or another namespace's."""
+        return self._ask(lambda core: core.cache.prefix(number, namespace))
+
+    def _ask(self, question: Callable[[Core], T]) -> Future[T]:
+        """Have the engine thread answer between two steps. Raises RequestError 503."""
+        done: Future[T] = Future()
+
+        def answer(core: Core) -> list[Told]:
             self._asked.discard(done)
-            done.set_result(Freed(pages, states, size))
+            done.set_result(question(core))
             return []
 
         with self._bell:
             self._check_open()
             self._asked.add(done)
-            self._leave_message(clear)
+            self._leave_message(answer)
         return done
 
     def snapshot(self) -> Snapshot:
@@ -150,6 +170,7 @@ class Engine:
         core = self.core
         scheduler, runner = core.scheduler, core.runner
         counted = asdict(core.cache.stats()) | asdict(core.counters)
+        del counted["stepped"]
         counted |= {"running": len(scheduler.running), "parked": len(scheduler.parked)}
         return Snapshot(
             **counted,
@@ -158,11 +179,18 @@ class Engine:
             preemptions=scheduler.preemptions,
             experts=runner.figures(),
             rows=runner.model.rows(),
+            loading=runner.waiting,
+            spreads=core.journal.spreads.copy(),
         )
 
     def rows(self) -> tuple[RowState, ...]:
         """The requests that run at this moment, at most a step old."""
         return tuple(sequence.state() for sequence in tuple(self.core.scheduler.running))
+
+    @property
+    def view(self) -> View:
+        """Who lives, at most a step or a tenth of a second old."""
+        return self.core.window.view
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -200,6 +228,8 @@ class Engine:
             told += message(self.core)
         if self.core.busy:
             told += self.core.step()
+        if not self.core.busy:
+            self.core.show()
         self._tell(told)
         return self.core.busy
 

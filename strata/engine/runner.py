@@ -64,6 +64,11 @@ class Runner:
         """Of the store's experts, for each mixture. From any thread."""
         return () if self._experts is None else tuple(self._experts.figures())
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the step now running waits for experts. From any thread."""
+        return self._experts is not None and self._experts.waiting
+
     def copy(self, copies: Iterable[Copy]) -> None:
         """Carry copies out, at once and in order.
 

@@ -16,7 +16,7 @@ next token. A token is thus in `tokens` one step before its keys exist.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from strata.engine.sampler import Chooser
 from strata.engine.steer import Steer, runaway
-from strata.figures import ExpertUse
+from strata.figures import ExpertUse, LiveRow
 from strata.types import Finish, Logprob, ProgressEvent, Request, RowState, Usage
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ class Timeline:
     admitted: float | None = None
     first: float | None = None
     last: float | None = None
+    parked: float | None = None  # while it waits for a prefix
+    waits: list[tuple[float, float]] = field(default_factory=list)
+
+    def end_wait(self, now: float) -> None:
+        """It waits no longer; harmless when it did not."""
+        if self.parked is not None:
+            self.waits.append((self.parked, now))
+            self.parked = None
 
 
 class Sequence:
@@ -96,6 +104,16 @@ class Sequence:
         if request.guard and said >= request.sampling.min_tokens and runaway(self.tokens, said):
             return Finish.REPETITION
         return None
+
+    def why(self, finish: Finish) -> str:
+        """The words for the end that `finish` tells of."""
+        if finish is Finish.STOP:
+            last = self.tokens[-1]
+            ended = last in self.request.stop_token_ids
+            return f"token {last} ends answers" if ended else "nothing can follow in its grammar"
+        if finish is Finish.LENGTH:
+            return f"{self.output_len} tokens are all it may have"
+        return "it went round in a circle"
 
     @property
     def todo(self) -> int:
@@ -145,6 +163,27 @@ class Sequence:
         """What is told of it while it runs."""
         read = min(self.computed_len, self.prompt_len)
         return RowState(self.request, self.cached_tokens or 0, read, self.output_len)
+
+    def live(self, stepping: bool) -> LiveRow:
+        """What is shown of it until it ends."""
+        times, status = self.times, self.status.value
+        if self.status is Status.RUNNING:
+            status = "reading" if times.first is None or self.todo > 1 else "decoding"
+        return LiveRow(
+            self.id,
+            status,
+            self.prompt_len,
+            self.cached_tokens or 0,
+            min(self.computed_len, self.prompt_len),
+            self.read_tokens,
+            self.output_len,
+            times.arrived,
+            times.admitted,
+            times.first,
+            times.last,
+            stepping,
+            self.experts,
+        )
 
     def progress(self, now: float) -> ProgressEvent:
         """How far the prompt is read."""

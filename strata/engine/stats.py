@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strata.engine.sequence import Sequence
-from strata.figures import Record
+from strata.figures import SPREADS, Record
 from strata.types import Finish, Usage
 
 _KEPT_RECORDS = 500
@@ -20,6 +20,7 @@ _SMOOTHING = 0.1  # Weight of the newest request in the running mean of how long
 class Counters:
     """Totals since start; counts in tokens, times in seconds.
 
+    stepped         when the last step ended, on the engine's clock
     prompt_tokens   prompts of the requests that began to run
     cached_tokens   what of them the cache held
     prefill_tokens  tokens computed before the first token of an answer, or again after preemption
@@ -29,6 +30,7 @@ class Counters:
     """
 
     steps: int = 0
+    stepped: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     prefill_tokens: int = 0
@@ -46,12 +48,15 @@ class Journal:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self.records: tuple[Record, ...] = ()
+        self.spreads = dict(SPREADS)
+        self.ended = 0
         self.mean_s: float | None = None
         self._wall = wall
 
-    def note(self, sequence: Sequence, status: str, usage: Usage, now: float) -> None:
+    def note(self, sequence: Sequence, status: str, reason: str, usage: Usage, now: float) -> None:
         """Write a record of a sequence that ended at `now` on the engine's clock."""
         times = sequence.times
+        self.ended += 1
         record = Record(
             id=sequence.id,
             time=self._wall() - (now - times.arrived),
@@ -67,8 +72,17 @@ class Journal:
             queue_s=usage.queue_s,
             duration_s=now - times.arrived,
             experts=usage.experts,
+            reason=reason,
+            number=self.ended,
+            prefill_s=usage.prefill_s,
+            decode_s=usage.decode_s,
+            waits=tuple((begin - times.arrived, end - times.arrived) for begin, end in times.waits),
+            trace=sequence.request.trace,
         )
         self.records = (record, *self.records[: _KEPT_RECORDS - 1])
+        for name, spread in self.spreads.items():
+            told = record if hasattr(record, name) else usage
+            self.spreads[name] = spread.add(getattr(told, name))
         if times.admitted is not None:
             ran = now - times.admitted
             known = ran if self.mean_s is None else self.mean_s

@@ -92,11 +92,13 @@ class ExpertStore:
         keys = len(layout.places) * layout.experts
         self._addresses = np.zeros((len(self._plans), keys), np.int64)
         self._shelves = self._stock(read, top_k)
+        self._rooms = self._room()
         self._counts = Counts(len(layout.places))
         self._guesses = Guesses(len(layout.places), layout.experts)
         self._active, self._evicted = np.zeros((2, len(layout.places)), np.int64)
         self._trace, self._step = trace, 0
         self._running: _Running | None = None
+        self._found: Waves | None = None
         self._shown = self._show()
 
     def _stock(self, read: Read, top_k: int) -> list[Shelf]:
@@ -121,6 +123,14 @@ class ExpertStore:
             copiers = self._plans[-1].copier, self._plans[0].copier
             shelves[size] = Shelf(size, tiers, read, *copiers)
         return [shelves[place.record] for place in self.layout.places]
+
+    def _room(self) -> npt.NDArray[np.int64]:
+        """Bytes of slots on the device and in main memory, [2, places]: at each shelf's first."""
+        rooms = np.zeros((2, len(self._shelves)), np.int64)
+        for shelf in set(self._shelves):
+            *device, host = [tier.arena.slots * shelf.nbytes for tier in shelf.tiers]
+            rooms[:, self._shelves.index(shelf)] = device[0] if device else 0, host
+        return rooms
 
     # ------------------------------------------------------------------ steps
 
@@ -150,6 +160,12 @@ class ExpertStore:
             for place, use, (device, host, *others) in lines
         ]
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the step now running waits for an expert. From any thread."""
+        found = self._found
+        return found is not None and found.waits
+
     def _end(self) -> None:
         """Ends a lookup that was left unfinished, and guesses that no lookup will answer."""
         if self._running is not None:
@@ -161,12 +177,12 @@ class ExpertStore:
                 tier.land()
 
     def _show(self) -> tuple[Table, npt.NDArray[np.int64]]:
-        """Copies for `figures`: uses, and numbers [7, places] in the order of its fields."""
+        """Copies for `figures`: uses, and numbers [9, places] in the order of its fields."""
         kept = (self._addresses != 0).reshape(len(self._plans), len(self._shelves), -1).sum(2)
         on_device = kept[0] if len(kept) > 1 else np.zeros_like(kept[0])
         guesses = self._guesses
         moves = (self._active, self._evicted, guesses.started, guesses.used, guesses.wasted)
-        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves))
+        return self._counts.by_place.copy(), np.stack((on_device, kept[-1], *moves, *self._rooms))
 
     # ---------------------------------------------------------------- lookups
 
@@ -191,6 +207,7 @@ class ExpertStore:
         following = place + 1
         guess = _NONE if ahead is None else self._expected(following, ahead)
         found = Waves(shelf, place * len(counts), experts, counts[experts], self.rates)
+        self._found = found
         moved = {DISK: 0, BUS: 0}
 
         def begun() -> None:
@@ -203,6 +220,7 @@ class ExpertStore:
             self._guesses.close(place, counts)
             yield from found.run(begun)
         finally:
+            self._found = None
             found.release()
             self.rates = found.rates
             lane = np.zeros(len(counts), np.uint8)

@@ -52,6 +52,7 @@ class Waves:
         self.lane: npt.NDArray[np.uint8] = np.full(len(experts), DISK, np.uint8)
         self.nbytes, self.stalled = {BUS: 0, DISK: 0}, {BUS: 0.0, DISK: 0.0}
         self.evicted: list[int] = []
+        self.waits = False  # now, for something to arrive
 
     def find(self, ahead: IntArray) -> None:
         """Looks where everything is and pins it; decides what is to stay, sparing the keys in
@@ -174,8 +175,9 @@ class Waves:
         into = self._shelf.tiers[tier]
         # Without anything pending, all slots are in the hands of moves that nobody waits for.
         transfers = [transfer for _, transfer in feed.pending.values()] or into.transfers()
-        start = perf_counter()
+        start, self.waits = perf_counter(), True
         self._shelf.copier(into).wait(transfers)
+        self.waits = False
         self.stalled[self._way(tier)] += perf_counter() - start
         if not feed.pending:
             into.land()

@@ -7,6 +7,7 @@ changes after it was opened.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -89,6 +90,16 @@ def type_name(format: int) -> str:
         return GGMLQuantizationType(format).name
     except ValueError:
         return f"number {format}"
+
+
+def quantisation(file: ModelFile) -> str:
+    """The types that hold most of a model's bytes, as "Q4_K 81 %, Q6_K 19 %"."""
+    held: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        held[type_name(tensor.format)] += tensor.nbytes
+    whole = sum(held.values())
+    parts = ((name, 100 * count / whole) for name, count in held.most_common(3))
+    return ", ".join(f"{name} {part:.0f} %" for name, part in parts if part >= 1)
 
 
 def map_file(path: Path) -> npt.NDArray[np.uint8]:

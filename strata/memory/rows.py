@@ -9,6 +9,7 @@ fetches; any may read `figures`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -45,7 +46,7 @@ class RowCache:
             )
         self.nbytes, size = slots * (row_bytes + _OWN), slots * row_bytes
         self.table = SlotArena(-(-size // 64), 64).data.view(-1)[:size].view(slots, row_bytes)
-        self.figures = RowFigures()
+        self._counted, self._slot = RowFigures(), row_bytes + _OWN
         self._now = 0
         self._used = np.full(slots, _FREE, dtype=np.int64)  # when each slot last was
         self._rows = np.zeros(slots, dtype=np.int64)  # which row is in each slot
@@ -76,8 +77,14 @@ class RowCache:
             self._add(new)
             slots[missing] = new[place]
         seconds = perf_counter() - begun if nbytes else 0.0
-        self.figures += RowFigures(len(rows), len(rows) - len(wanted), nbytes, seconds)
+        self._counted += RowFigures(len(rows), len(rows) - len(wanted), nbytes, seconds)
         return slots
+
+    @property
+    def figures(self) -> RowFigures:
+        """Counts since start, and how full it is."""
+        held = (len(self._used) - len(self._unused)) * self._slot
+        return replace(self._counted, held=held, room=self.nbytes)
 
     def _home(self, rows: Numbers) -> Numbers:
         mixed = rows.view(np.uint64) * _GOLDEN >> np.uint64(64 - self._bits)

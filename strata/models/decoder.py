@@ -29,6 +29,7 @@ class Experts(Protocol):
     of a mixture among the model's mixtures.
     """
 
+    waiting: bool  # whether the step now running waits for an expert; from any thread
     ahead: bool  # whether it has a use for guesses of what the next layer will choose
 
     def source(self, place: int) -> ExpertSource:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -48,7 +49,7 @@ class Exchange:
         self.started_at = time.perf_counter()
         self.status = 0
         self.gone = False
-        self.note = ""  # what the access line says beside the status; never content
+        self.told: dict[str, Any] = {}  # what the access line says of it; never content
         self._receive = receive
         self._send = send
         self._ping_s = ping_s
@@ -58,6 +59,11 @@ class Exchange:
     def headers(self, name: bytes) -> list[str]:
         """Every value of a header; `name` in lower case."""
         return [v.decode("latin-1") for k, v in self.scope["headers"] if k == name]
+
+    def query(self) -> dict[str, str]:
+        """The values in the URL, the last of each name."""
+        pairs = parse_qs(self.scope["query_string"].decode("latin-1"))
+        return {name: values[-1] for name, values in pairs.items()}
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises 413 past `limit` bytes, 415 if compressed, 408 if it stalls."""
@@ -92,6 +98,11 @@ class Exchange:
         fields = [(b"content-type", kind), (b"content-length", b"%d" % len(payload)), *headers]
         await self._begin(status, fields)
         await self._write(b"" if self.method == "HEAD" else payload, more=False)
+
+    async def unchanged(self, headers: Headers) -> None:
+        """Answer that what the client has still holds: 304, which has no body and no length."""
+        await self._begin(304, list(headers))
+        await self._write(b"", more=False)
 
     async def fail(self, error: RequestError) -> None:
         """Answer with an error; within a stream as its last event, without [DONE]."""

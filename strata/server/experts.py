@@ -60,6 +60,7 @@ def _rows(told: RowFigures | None) -> dict[str, Any] | None:
     row = asdict(told)
     row["stall_ms"] = _ms(row.pop("stall_s"))
     row["bytes"] = row.pop("nbytes")
+    row["bytes_held"], row["bytes_budget"] = row.pop("held"), row.pop("room")
     return {**row, "hit_rate": _part(told.hits, told.lookups)}
 
 

@@ -65,6 +65,11 @@ class Job:
     token_ids: bool
     timings: bool = False
 
+    def traced(self, parent: str) -> Job:
+        """As a part of the caller's trace; `parent` as in W3C's header of that name."""
+        runs = [replace(run, request=replace(run.request, trace=parent)) for run in self.runs]
+        return replace(self, runs=tuple(runs))
+
 
 def make_job(
     service: Service,
@@ -162,13 +167,17 @@ def _common(
         max_tokens=0,
         sampling=sampling,
         stop_token_ids=ends if body.ignore_eos else ends | service.tokenizer.end_ids,
-        # A key's name is hex, so the line break is unambiguous.
-        namespace=f"{caller}\n{body.cache_salt}" if body.cache_salt else caller,
+        namespace=namespace(caller, body.cache_salt),
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
         # A benchmark wants its tokens, whatever they are.
         guard=body.repetition_guard is not False and not body.ignore_eos,
     )
+
+
+def namespace(caller: str, salt: str | None) -> str:
+    """Whose prefixes a request shares. A key's name is hex, so the line break is unambiguous."""
+    return f"{caller}\n{salt}" if salt else caller
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int, field: str) -> None:

@@ -50,7 +50,7 @@ _ANTHROPIC_ERROR_SCHEMA = {
 _READ = "400 401 403 503"
 _ALL = " ".join(_ERRORS)
 _ERROR_SCHEMAS = {"Error": _ERROR_SCHEMA, "AnthropicError": _ANTHROPIC_ERROR_SCHEMA}
-# path, method, summary, body, errors
+# path, method, summary, body, errors. GET /v1/monitor is not here: it is a stream without end.
 _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/chat/completions", "post", "Answer a chat.", ChatBody, _ALL),
     ("/v1/completions", "post", "Continue a text.", CompletionBody, _ALL),
@@ -66,6 +66,9 @@ _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/experts", "get", "Where experts came from, in all and by layer.", None, _READ),
     ("/v1/cache", "get", "What is cached, and what that has saved.", None, _READ),
     ("/v1/cache", "delete", "Drop what no running request uses.", None, _READ),
+    ("/v1/about", "get", "What is served, and of what it is made.", None, "400 401 403"),
+    ("/v1/cache/tree", "get", "Which prefixes are cached.", None, _READ),
+    ("/v1/cache/text", "get", "What one of them says.", None, "400 401 403 404 503"),
     ("/slots", "get", "What runs now, in llama.cpp's shape.", None, _READ),
     ("/props", "get", "What is served, in llama.cpp's shape.", None, _READ),
     ("/tokenize", "post", "Text or chat to token ids.", TokenizeBody, _ALL),

@@ -44,11 +44,13 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that says when it accepts connections."""
+    """A uvicorn server that says when it accepts connections, and when it stops to."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], on_end: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._on_end = on_ready, on_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept, then tell."""
@@ -56,9 +58,18 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell, then wait for what is being answered."""
+        self._on_end()
+        await super().shutdown(sockets)
+
 
 def make_server(
-    app: ASGIApp, *, grace_s: int = 10, on_ready: Callable[[], None] = lambda: None
+    app: ASGIApp,
+    *,
+    grace_s: int = 10,
+    on_ready: Callable[[], None] = lambda: None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> Server:
     """uvicorn on uvloop and httptools, without its own access log."""
     config = uvicorn.Config(
@@ -76,7 +87,7 @@ def make_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,
     )
-    return Server(config, on_ready)
+    return Server(config, on_ready, on_end)
 
 
 def serve(
@@ -86,14 +97,18 @@ def serve(
     *,
     grace_s: int = 10,
     on_ready: Callable[[str], None] = lambda url: None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve on the main thread until SIGINT or SIGTERM, then return.
 
-    `on_ready` is told the address once connections are accepted. Raises ConfigError
-    when the address cannot be listened on.
+    `on_ready` is told the address once connections are accepted, `on_end` runs when they no longer
+    are, and should end what would not end by itself. Raises ConfigError when the address cannot be
+    listened on.
     """
     listener = bind(host, port)
-    server = make_server(app, grace_s=grace_s, on_ready=lambda: on_ready(address(listener)))
+    server = make_server(
+        app, grace_s=grace_s, on_ready=lambda: on_ready(address(listener)), on_end=on_end
+    )
     # uvicorn raises a caught signal again when it has ended; here that is no news.
     before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

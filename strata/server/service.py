@@ -6,6 +6,7 @@ so that a server can listen, and say how far it is, while it loads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,6 +36,17 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """What was loaded and how, in words: `memory_plan` as printed at the start, line by line."""
+
+    file: str
+    architecture: str
+    quantisation: str
+    kernels: str
+    memory_plan: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on one request: choices in all, how many run at once, seconds (None: no end)."""
 
@@ -53,6 +65,7 @@ class Service:
     model: ModelFacts
     defaults: Sampling = field(default_factory=Sampling)
     limits: Limits = Limits()
+    build: Build | None = None
 
     @cached_property
     def names(self) -> TokenNames:
@@ -92,6 +105,7 @@ class Lobby:
 
     def __init__(self, service: Service | None = None) -> None:
         self.present = service  # if it is loaded, whether or not its engine is well
+        self.ends: list[Callable[[], None]] = []  # of streams that would else go on for ever
         self._reason = "the model is being loaded"
 
     def open(self, service: Service) -> None:
@@ -101,6 +115,11 @@ class Lobby:
     def say(self, reason: str) -> None:
         """Why nothing is served yet, for GET /health and for 503 answers."""
         self._reason = reason
+
+    def close(self) -> None:
+        """The server is about to end. On the event loop's thread."""
+        for end in self.ends:
+            end()
 
     @property
     def reason(self) -> str | None:

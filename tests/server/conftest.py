@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
-from strata.figures import ExpertUse, Freed, Record, Snapshot
+from strata.figures import ExpertUse, Freed, Record, Snapshot, View
 from strata.server.app import create_app
 from strata.server.guard import Access
 from strata.server.run import bind, make_server
@@ -224,6 +224,7 @@ class ScriptedEngine:
     now: Snapshot | None = None
     use: ExpertUse | None = None
     running: tuple[RowState, ...] = ()
+    seen: View = field(default_factory=View)
     freed: Freed = field(default_factory=lambda: Freed(0, 0, 0))
 
     def submit(self, request: Request) -> ScriptedEvents:
@@ -237,6 +238,9 @@ class ScriptedEngine:
 
     def rows(self) -> tuple[RowState, ...]:
         return self.running
+
+    def view(self) -> View:
+        return self.seen
 
     async def clear_cache(self) -> Freed:
         return self.freed

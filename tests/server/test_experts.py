@@ -47,9 +47,10 @@ def test_a_model_without_a_store(call, engine):
 
 
 def test_rows_of_ngrams(call, engine):
-    engine.now = Snapshot(rows=RowFigures(200, 150, 40960, 0.125))
+    engine.now = Snapshot(rows=RowFigures(200, 150, 40960, 0.125, 3000, 4000))
     assert call("GET", "/v1/experts").json()["ngram_rows"] == {
-        "lookups": 200, "hits": 150, "bytes": 40960, "stall_ms": 125.0, "hit_rate": 0.75
+        "lookups": 200, "hits": 150, "bytes": 40960, "stall_ms": 125.0, "hit_rate": 0.75,
+        "bytes_held": 3000, "bytes_budget": 4000,
     }  # fmt: skip
     lines = call("GET", "/metrics").body.decode().splitlines()
     assert 'strata_ngram_rows_total{result="hit"} 150.0' in lines

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import parse_qs
 
 import orjson
 from pydantic import TypeAdapter
@@ -109,7 +108,7 @@ class Responses:
 
     async def retrieve(self, exchange: Exchange, caller: str) -> None:
         """GET /v1/responses/{id}."""
-        if _query(exchange).get("stream") == "true":
+        if exchange.query().get("stream") == "true":
             raise Refusal("stream: a remembered response is not streamed", field="stream")
         await exchange.reply(200, self._found(exchange, caller).response)
 
@@ -123,7 +122,7 @@ class Responses:
 
     async def input_items(self, exchange: Exchange, caller: str) -> None:
         """GET /v1/responses/{id}/input_items: the conversation before the answer."""
-        kept, query = self._found(exchange, caller), _query(exchange)
+        kept, query = self._found(exchange, caller), exchange.query()
         names = list(kept.items)[: kept.given]
         if query.get("order", "desc") != "asc":
             names.reverse()
@@ -148,11 +147,6 @@ class Responses:
         if (kept := self.store.find(caller, name)) is None:
             raise Refusal(f"no response {name[:100]!r} is remembered here", status=404)
         return kept
-
-
-def _query(exchange: Exchange) -> dict[str, str]:
-    pairs = parse_qs(exchange.scope["query_string"].decode("latin-1"))
-    return {name: values[-1] for name, values in pairs.items()}
 
 
 def _numbered(items: Sequence[Item], before: dict[str, bytes]) -> dict[str, bytes]:
