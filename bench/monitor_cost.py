@@ -6,7 +6,8 @@ A server runs in this process as in `strata serve`, and its engine answers four 
 the streams are read by a process of their own. Rounds have none and all of them open, alternately;
 who begins changes from round to round. Printed are the medians of tokens/s and the median of the
 ratios within rounds, with the least and the largest; the same of this process's processor time per
-token; and what the parts of watching take by a clock of their own, which no noise hides.
+token; and what watching takes by clocks of its own, which no noise hides: its parts, and all of it
+on an idle server.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from strata.server.service import Lobby
 from strata.settings import Config
 from strata.types import DoneEvent, FailedEvent, Request, Sampling, silent
 
-ROWS, PROMPT = 4, 64
+ROWS, PROMPT, REST_S = 4, 64, 10
 GREEDY = Sampling(temperature=0.0)
 # Opens streams and reads them until its standard input ends; says a line when all have begun.
 READER = """
@@ -95,6 +96,15 @@ def measure(engine: Any, host: str, streams: int, length: int) -> tuple[float, f
         begun, spent = time.perf_counter(), time.process_time()
         done = work(engine, length)
         return done / (time.perf_counter() - begun), (time.process_time() - spent) / done
+
+
+def resting(host: str, streams: int) -> float:
+    """Processor seconds of this process in a second in which nothing is answered."""
+    with watched(host, streams):
+        time.sleep(1)
+        spent = time.process_time()
+        time.sleep(REST_S)
+        return (time.process_time() - spent) / REST_S
 
 
 @contextmanager
@@ -162,7 +172,11 @@ def main() -> None:
                 told = measure(plant.engine, host, streams, wanted.tokens)
                 if turn:  # the first is to warm up
                     found[streams].append(told)
+        idle = {n: resting(host, n) for n in found}
     own = parts(plant)
+    own[f"{wanted.streams} streams of an idle server, all in all, a second"] = (
+        idle[wanted.streams] - idle[0]
+    )
     plant.stop()
     for what, place in (("tokens/s", 0), ("processor ms per token", 1)):
         scale = 1e3 if place else 1
