@@ -39,7 +39,7 @@ unit: $(VENV)/.tested
 bench: $(VENV)/.installed
 	@$(VENV)/bin/python bench/compare_llama.py $(ARGS)
 
-# Fetches 1.2 GB of npm packages the first time.
+# Fetches 1 GB of npm packages the first time.
 agents: $(VENV)/.tested
 	@$(VENV)/bin/python bench/agents.py $(ARGS)
 

@@ -76,7 +76,8 @@ class RowFigures:
 @dataclass(frozen=True, slots=True)
 class Record:
     """One finished request as `GET /v1/requests` shows it. Rates in tokens/s. `reason` says why it
-    ended, in words; `number` counts the finished requests from 1.
+    ended, in words; `number` counts the finished requests from 1. `waits` for a prefix began and
+    ended so many seconds after it arrived; `trace` is the request's.
     """
 
     id: str
@@ -93,6 +94,15 @@ class Record:
     experts: ExpertUse | None = None
     reason: str | None = None
     number: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    waits: tuple[tuple[float, float], ...] = ()
+    trace: str | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """How long it waited for prefixes that others read."""
+        return sum(end - begin for begin, end in self.waits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,12 @@ class Config:
     log_level: str = _setting(
         "info", "how much to log", choices=("debug", "info", "warning", "error")
     )
+    log_format: str = _setting(
+        "text", "how log lines look: json is one object a line", choices=("text", "json")
+    )
+    tracing: bool = _setting(
+        False, "send OpenTelemetry a trace of each request, to where its own variables say"
+    )
 
     @property
     def sampling(self) -> dict[str, float]:

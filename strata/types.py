@@ -90,6 +90,7 @@ class Request:
     `ignore_eos` is expressed by leaving the end tokens out of that set. `guide` makes the
     sequence's own Guide. `guard` ends an answer that repeats itself without end. `progress`: tell
     how far the prompt is read, step by step; `timed`: each token comes with the usage so far.
+    `trace` names the trace that it is part of, for whoever reads its record.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Request:
     guard: bool = True
     progress: bool = False
     timed: bool = False
+    trace: str | None = None
 
 
 # ------------------------------------------------------------------ events

@@ -19,12 +19,14 @@ from mutants_experts import EXPERTS
 from mutants_files import FILES
 from mutants_kv import KV
 from mutants_policies import POLICIES
+from mutants_pulse import PULSE
 from mutants_quantised import QUANTISED
 from mutants_responses import RESPONSES
 from mutants_rows import ROWS
 from mutants_segment import SEGMENT
 from mutants_states import STATES
 from mutants_steer import STEER
+from mutants_web import WEB
 
 SCENES = "tests/cache"
 RANDOM = "tests/props/test_cache_random.py"
@@ -131,12 +133,12 @@ CACHE = [
         ),
         (
             "a parent left alone is never evicted",
-            "        self.offer(node.parent)\n        return node.page",
-            "        return node.page",
+            "        self.offer(node.parent)\n        self.give(node.page)",
+            "        self.give(node.page)",
         ),
         (
             "the checkpoint of an evicted leaf leaks",
-            "        self._worth.drop(node)\n",
+            "        self._worth.drop(node, emptied=why is CLEARED)\n",
             "",
         ),
         (
@@ -146,8 +148,8 @@ CACHE = [
         ),
         (
             "using a prefix does not make it young",
-            "            each.age = clock",
-            "            each.age = each.age",
+            "each.age, each.used = clock, now",
+            "each.used = now",
         ),
         (
             "partial leaves outlive their checkpoint",
@@ -513,17 +515,17 @@ MUTANTS: list[Mutant] = CACHE + [
         *CLIENTS,
         *CHAT,
         *STEER,
+        *WEB,
         *DISK,
         *ROWS,
         *POLICIES,
+        *PULSE,
         *EXPERTS,
         *FILES,
         *KV,
         *QUANTISED,
         *RESPONSES,
         *SEGMENT,
-        *SEGMENT,
-        *RESPONSES,
     ]
     for bug in bugs
 ]

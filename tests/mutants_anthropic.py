@@ -1,7 +1,5 @@
 """Injected bugs of Anthropic's API, in the form of `ENGINE`."""
 
-
-
 from __future__ import annotations
 
 from mutants_engine import Bug
@@ -271,9 +269,9 @@ ANTHROPIC: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "streams are not documented",
-                '_STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")',
-                '_STREAMED = ("/v1/chat/completions", "/v1/completions")',
+                '"/v1/completions", "/v1/messages"',
+                '"/v1/completions"',
             ),
         ],
     ),
-]
+]  # fmt: skip

@@ -254,13 +254,8 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         [
             (
                 "tokens of a part without news are lost",
-                "            self._waiting[run.index] = (part.tokens, part.logprobs)\n",
-                "",
-            ),
-            (
-                "tokens of a part without news are told twice",
-                "        self._waiting[run.index] = ([], [])\n",
-                "",
+                "news = [self.nothing(first)]",
+                "news = []",
             ),
             (
                 "tokens are told with each delta of a part",
@@ -328,7 +323,7 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
     ),
     (
         "strata.server.form",
-        TOOLS,
+        (*TOOLS, *THINKING),
         [
             (
                 "the arguments go to the last block",
@@ -364,8 +359,13 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("guides stay behind", "        guide=output.guide,\n", ""),
             (
                 "the guard cannot be switched off",
-                "guard=body.repetition_guard is not False",
-                "guard=True",
+                "guard=body.repetition_guard is not False and",
+                "guard=True and",
+            ),
+            (
+                "the guard cuts benchmarks short",
+                "is not False and not body.ignore_eos",
+                "is not False",
             ),
         ],
     ),
@@ -390,4 +390,4 @@ CHAT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         THINKING,
         [("a client's words can look like tags", "stable, done.text)", "stable, done.plain)")],
     ),
-]
+]  # fmt: skip

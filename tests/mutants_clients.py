@@ -75,4 +75,4 @@ CLIENTS: list[tuple[str, tuple[str, ...], list[Bug]]] = [
         ("tests/server/test_validation.py",),
         [("a penalty may divide by nothing", "ge=0.01, le=100", "gt=0, le=100")],
     ),
-]
+]  # fmt: skip

@@ -28,9 +28,9 @@ ENGINE: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "the last event is told before the memory is back",
-                "        self._leave(sequence, finish, keep=True)\n",
+                "        self._leave(sequence, finish, reason, keep=True)\n",
                 "        sequence.outlet.put(DoneEvent(sequence.id, finish, sequence.usage(0.0)))\n"
-                "        self._leave(sequence, finish, keep=True)\n",
+                "        self._leave(sequence, finish, reason, keep=True)\n",
             ),
             (
                 "rows get each other's logits",

@@ -63,8 +63,8 @@ RESPONSES: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             (
                 "allowed tools are never required",
-                'return mode or "auto", names',
-                'return "auto", names',
+                'return mode or "auto", {',
+                'return "auto", {',
             ),
             (
                 "errors count the items of earlier responses",

@@ -84,7 +84,6 @@ SEGMENT: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("the template's line break begins a value", "        yield from reader.skip(_LINE)\n        reader.argue(f", "        reader.argue(f"),
             ("unknown functions are called", "if name is None or name not in tools:", "if name is None:"),
             ("a name is a call without a body", "        if (yield from reader.match(_BODY, size)) is None:\n            return False\n", ""),
-            ("a call cut off after a value is whole", "    if not (yield from reader.skip(_END)):\n        return False\n", "    yield from reader.skip(_END)\n"),
             ("optional strings do not stream", "bare = value.stringly and last not in value.starts", "bare = False"),
             ("closing tags in JSON end a value", "if last in '{[\"' and last in value.starts:", "if False:"),
             ("a call without parameters has no object", 'reader.argue("{}" if before == "{" else "}")', 'reader.argue("}")'),

@@ -292,15 +292,19 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ),
             ("grammars are kept for ever", "while len(self._compiled) > _KEPT:", "while False:"),
             ("nothing is kept", "                self._compiled[text] = matcher\n", ""),
-            ("the first mask is nobody's", "            matcher.compute_bitmask()\n", ""),
+            ("the first mask is nobody's", "                matcher.compute_bitmask()\n", ""),
             (
                 "chains of rules overflow the stack",
                 "threading.stack_size(_STACK)",
                 "threading.stack_size(1 << 20)",
             ),
-            ("errors quote the grammar", "if not _EXCERPT.match(line)", "if line"),
+            ("errors quote the grammar", '"".join(lines[:1])', '" ".join(lines)'),
             ("errors have no end", "[:200]", ""),
-            ("schemas are not looked at", "        check_schema(schema, field)\n", ""),
+            (
+                "schemas are not looked at",
+                "    check_schema(schema, field)\n    try:\n        return",
+                "    try:\n        return",
+            ),
             ("expressions are not looked at", "        check_regex(text, field)\n", ""),
             ("grammars are not looked at", "        check_lark(text, field)\n", ""),
         ],
@@ -331,8 +335,8 @@ STEER: list[tuple[str, tuple[str, ...], list[Bug]]] = [
             ("patterns that nothing joins count too", "    if joins:\n", "    if True:\n"),
             (
                 "a slash in quotes begins an expression",
-                r"""_LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|/((?:\\.|[^/\\\n])+)/')""",
-                r"""_LITERAL = re.compile(r'/((?:\\.|[^/\\\n])+)/|"(?:\\.|[^"\n])*"')""",
+                r"""'"(?:\\.|[^"\\\n])*"|/(""",
+                r"""'/(""",
             ),
             (
                 "schemas inside grammars are not looked at",

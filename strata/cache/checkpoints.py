@@ -174,7 +174,7 @@ class Checkpoints(States):
 
     def _evict(self, node: Node, worth: float, why: str) -> None:
         self.clock = max(self.clock, worth)
-        self.drop(node, why)
+        self._free_slot(node, why)
         self._stripped(node)
 
     # ------------------------------------------------------------ captures
@@ -267,14 +267,17 @@ class Checkpoints(States):
 
     def clear(self) -> None:
         for node in list(self.kept):
-            self.drop(node, _CLEARED)
+            self._free_slot(node, _CLEARED)
             self._stripped(node)
 
     def lost(self, node: Node) -> int:
         """Without a checkpoint there is nothing to resume from: the rows alone save nothing."""
         return self._saved(node) if node.checkpoint else 0
 
-    def drop(self, node: Node, why: str = _PAGE) -> None:
+    def drop(self, node: Node, *, emptied: bool = False) -> None:
+        self._free_slot(node, _CLEARED if emptied else _PAGE)
+
+    def _free_slot(self, node: Node, why: str) -> None:
         if node.checkpoint is not None:
             self.gone[why] += 1
             self._free.append(node.checkpoint.slot)

@@ -68,17 +68,13 @@ class PagePool:
 
     def drop(self, node: Node, why: str) -> None:
         """Take a sealed leaf out of the trie and free its page."""
-        self.gone[why] += 1
-        self.give(self.detach(node))
-
-    def detach(self, node: Node) -> int:
-        """Take a sealed leaf out of the trie; its page is now the caller's."""
         assert node.page is not None and node.parent is not None
-        self._worth.drop(node)
+        self.gone[why] += 1
+        self._worth.drop(node, emptied=why is CLEARED)
         self.candidates.discard(node)
         self._trie.remove(node)
         self.offer(node.parent)
-        return node.page
+        self.give(node.page)
 
     def clear(self) -> int:
         """Drop every candidate until there is none; the number of pages freed."""

@@ -116,5 +116,5 @@ class States:
         """Tokens that the next request through this leaf would compute again without its page."""
         return node.rows
 
-    def drop(self, node: Node, why: str = "") -> None:
-        """The node goes, or `why` else: free the checkpoint on it, if any."""
+    def drop(self, node: Node, *, emptied: bool = False) -> None:
+        """The node goes, or the whole cache is emptied: free the checkpoint on it, if any."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import strata
 from strata.cli import assemble, flags
-from strata.cli.serve import set_up_log
+from strata.cli.log import set_up_log
 from strata.cli.terminal import Progress, columns
 from strata.config import Resolved, model_folder
 from strata.settings import Config

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from strata.cli import assemble, flags
-from strata.cli.serve import set_up_log
+from strata.cli.log import set_up_log
 from strata.cli.terminal import Progress
 from strata.config import model_folder
 from strata.settings import Config

@@ -16,7 +16,7 @@ from typing import Any
 
 from strata.cli import assemble, flags
 from strata.cli.conversation import Conversation, Link
-from strata.cli.serve import set_up_log
+from strata.cli.log import set_up_log
 from strata.cli.terminal import Progress
 from strata.config import model_folder
 from strata.settings import Config

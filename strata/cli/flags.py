@@ -23,7 +23,7 @@ are separated by commas) or from a TOML file (ctx_size = 4096), by default confi
 
 # What a chat that loads a model itself can use: all but the settings of a listening server.
 SERVER_ONLY = {"host", "port", "api_key", "api_key_file", "insecure", "max_queue"}
-SERVER_ONLY |= {"allow_host", "allow_origin", "served_model_name", "request_timeout"}
+SERVER_ONLY |= {"allow_host", "allow_origin", "served_model_name", "request_timeout", "tracing"}
 
 
 def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
 import signal
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import strata
 from strata.cli import assemble, flags
+from strata.cli.log import set_up_log
 from strata.cli.terminal import Progress
 from strata.config import model_folder
 from strata.settings import Config
@@ -30,15 +30,17 @@ def run(chosen: argparse.Namespace, greet: Callable[[str], None] | None = None) 
     resolved = flags.resolve(chosen)
     config = resolved.config
     assemble.check(resolved)
-    set_up_log(config.log_level)
+    set_up_log(config.log_level, config.log_format)
 
     from strata.server.app import create_app
     from strata.server.guard import Access, own_names
+    from strata.server.monitor.traces import Traces
     from strata.server.run import serve
     from strata.server.service import Lobby
 
     print(f"strata {strata.__version__}\n\nsettings\n{_indent(str(resolved))}\n")
     lobby = Lobby()
+    traces = Traces(lobby) if config.tracing else None
     loading = Loading(config, lobby, greet)
     access = Access(
         config.api_key,
@@ -47,7 +49,11 @@ def run(chosen: argparse.Namespace, greet: Callable[[str], None] | None = None) 
     )
     app = create_app(lobby, access)
     serve(app, config.host, config.port, on_ready=loading.begin, on_end=lobby.close)
-    return loading.end()
+    try:
+        return loading.end()
+    finally:
+        if traces is not None:
+            traces.close()
 
 
 class Loading:
@@ -100,7 +106,7 @@ class Loading:
         model = self._plant.service.model
         print(
             f"\nready after {time.monotonic() - began:.1f} s: {self._url}/v1   model {model.id}\n"
-            "Ctrl-C stops the server",
+            f"{self._url} in a browser shows what it does; Ctrl-C stops it",
             flush=True,
         )
         if self._greet is not None:
@@ -121,15 +127,6 @@ class Loading:
 
 class _Stopped(Exception):
     """The server ends before the model is there."""
-
-
-def set_up_log(level: str) -> None:
-    """Log lines to standard error: time, level, where from."""
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    )
-    for chatty in ("uvicorn", "httpx", "httpcore", "filelock", "urllib3", "asyncio"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def _indent(text: str) -> str:

@@ -119,6 +119,10 @@ class Core:
         begun = self.clocks.now()
         told = self._expire(begun)
         schedule = self.scheduler.schedule()
+        for sequence in schedule.woken:
+            sequence.times.end_wait(begun)
+        for sequence in schedule.parked:
+            sequence.times.parked = begun
         for sequence in schedule.admitted:
             self._note_admission(sequence, begun)
         for sequence in schedule.refused:
@@ -268,6 +272,7 @@ class Core:
         del self._living[sequence.id]
         self.counters.requests[finish] += 1
         now = self.clocks.now()
+        sequence.times.end_wait(now)
         self.journal.note(sequence, finish, reason, sequence.usage(now), now)
 
     def _expire(self, now: float) -> list[Told]:

@@ -37,11 +37,15 @@ class Schedule:
     """What `Scheduler.schedule` decided.
 
     grants      rows of the next step, in order; empty when nothing can run
+    woken       sequences that wait for a prefix no longer
+    parked      sequences that now do
     admitted    sequences that begin (or resume) to run with it
     refused     sequences that got no memory although alone; removed already
     """
 
     grants: list[Grant] = field(default_factory=list)
+    woken: list[Sequence] = field(default_factory=list)
+    parked: list[Sequence] = field(default_factory=list)
     admitted: list[Sequence] = field(default_factory=list)
     refused: list[Sequence] = field(default_factory=list)
 
@@ -119,6 +123,7 @@ class Scheduler:
         for holder in self._cache.woken():
             sequence = self.parked.pop(holder.id)
             self._enqueue(sequence)
+            schedule.woken.append(sequence)
         while self.queue and len(self.running) < self._settings.batch:
             if self._shut and self.running:
                 return  # until a row leaves, the head could only be preempted again
@@ -139,6 +144,7 @@ class Scheduler:
                 self.queue.pop(0)
                 head.status = Status.PARKED
                 self.parked[head.id] = head
+                schedule.parked.append(head)
             elif self.running:
                 self._shut = True  # nobody passes the head
                 return

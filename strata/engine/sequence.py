@@ -16,7 +16,7 @@ next token. A token is thus in `tokens` one step before its keys exist.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,14 @@ class Timeline:
     admitted: float | None = None
     first: float | None = None
     last: float | None = None
+    parked: float | None = None  # while it waits for a prefix
+    waits: list[tuple[float, float]] = field(default_factory=list)
+
+    def end_wait(self, now: float) -> None:
+        """It waits no longer; harmless when it did not."""
+        if self.parked is not None:
+            self.waits.append((self.parked, now))
+            self.parked = None
 
 
 class Sequence:

@@ -74,6 +74,10 @@ class Journal:
             experts=usage.experts,
             reason=reason,
             number=self.ended,
+            prefill_s=usage.prefill_s,
+            decode_s=usage.decode_s,
+            waits=tuple((begin - times.arrived, end - times.arrived) for begin, end in times.waits),
+            trace=sequence.request.trace,
         )
         self.records = (record, *self.records[: _KEPT_RECORDS - 1])
         for name, spread in self.spreads.items():

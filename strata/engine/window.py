@@ -25,7 +25,7 @@ class Window:
         self.view = View()
         self._wall = wall
         self._due = 0.0
-        self._places = (0, 0, 0, 0)
+        self._places = (0, 0, 0, 0, 0)
 
     def show(
         self,
@@ -37,7 +37,8 @@ class Window:
     ) -> None:
         """Lay out a new view, if one is due: `grants` are the step that is about to run."""
         running, queue, parked = scheduler.running, scheduler.queue, scheduler.parked
-        places = (len(running), len(queue), len(parked), journal.ended)
+        moved = journal.ended, scheduler.preemptions
+        places = (len(running), len(queue), len(parked), *moved)
         reading = any(grant.sequence.todo > 1 for grant in grants)
         if now < self._due and places == self._places and not reading:
             return

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strata.server.exchange import Exchange
+from strata.server.experts import stats
 from strata.server.form import Form
 from strata.server.generate import Part, Tally, counts, parts
 from strata.server.job import Job, Run
@@ -41,8 +42,7 @@ class Answer:
         try:
             await exchange.attend(work(tallies), streams=job.stream)
         finally:
-            prompt, cached, output = counts(job.runs, tallies)
-            exchange.note = f"{job.id} prompt={prompt} cached={cached} output={output}"
+            exchange.told = _told(job, tallies)
 
     async def _stream(self, tallies: list[Tally]) -> None:
         job, exchange, form = self.job, self.exchange, self.form
@@ -91,6 +91,20 @@ class Answer:
 
         await _together([collect(run) for run in runs], self.service.limits.at_once)
         await self.exchange.reply(200, self.form.whole(wholes, tallies))
+
+
+def _told(job: Job, tallies: list[Tally]) -> dict[str, Any]:
+    """The access line's part. Times are there where the engine has told them of every choice."""
+    prompt, cached, output = counts(job.runs, tallies)
+    usages = [tally.usage for tally in tallies if tally.usage is not None]
+    return {
+        "id": job.id,
+        "prompt": prompt,
+        "cached": cached,
+        "output": output,
+        "finish": [tally.finish for tally in tallies],
+        **(stats(usages) if len(usages) == len(tallies) else {}),
+    }
 
 
 async def _together(works: list[Coroutine[Any, Any, None]], at_once: int) -> None:

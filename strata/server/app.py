@@ -25,7 +25,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from strata.figures import Snapshot
-from strata.server import anthropic, experts, facts, llama, metrics
+from strata.server import anthropic, experts, facts, llama, metrics, web
 from strata.server.answer import Answer
 from strata.server.body import parse
 from strata.server.chat import ChatForm, chat_request
@@ -50,6 +50,7 @@ access_log = logging.getLogger("strata.access")
 log = logging.getLogger("strata.server")
 
 CLIENT_LEFT = 499
+TRACEPARENT = 55  # characters of W3C's header
 PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -143,16 +144,28 @@ class Resource:
         status = exchange.status or CLIENT_LEFT
         self._meters.responses[self._route, status] += 1
         self._meters.disconnects += exchange.gone
-        client = exchange.scope.get("client") or ("-",)
+        client = (exchange.scope.get("client") or ("-",))[0]
+        method = exchange.method if exchange.method.isalpha() else "?"
+        told = exchange.told
+        note = (
+            " {id} prompt={prompt} cached={cached} output={output}".format(**told) if told else ""
+        )
         access_log.info(
             "%s %s %s %d %.3fs%s%s",
-            client[0],
-            exchange.method if exchange.method.isalpha() else "?",
-            self._route,
-            status,
-            seconds,
+            *(client, method, self._route, status, seconds),
             " client left" if exchange.gone else "",
-            f" {exchange.note}" if exchange.note else "",
+            note,
+            extra={
+                "request": {
+                    "client": client,
+                    "method": method,
+                    "route": self._route,
+                    "status": status,
+                    "seconds": round(seconds, 6),
+                    "client_left": exchange.gone,
+                    **told,
+                }
+            },
         )
 
 
@@ -173,6 +186,12 @@ class Actions:
         name, service = exchange.scope["path_params"].get("name"), self._lobby.service()
         page: bytes = told.model_list(service) if name is None else told.model(service, name)
         return page
+
+    async def root(self, exchange: Exchange, caller: str) -> None:
+        """GET /: the page to browsers, and what this is to others."""
+        if exchange.scope["path"] == "/" and web.wanted(exchange):
+            return await web.send(exchange, web.START, web.VARY)
+        await exchange.reply(200, facts.about(self._lobby), headers=web.VARY)
 
     def counted(self, tell: Callable[[Snapshot], bytes]) -> Action:
         """Answers with what `tell` makes of the engine's counters."""
@@ -249,6 +268,9 @@ class Actions:
         await self._answer(exchange, service, *await self._read(exchange, ResponsesBody, prepare))
 
     async def _answer(self, exchange: Exchange, service: Service, job: Job, form: Form) -> None:
+        parents = exchange.headers(b"traceparent")
+        if parents and len(parents[0]) == TRACEPARENT:
+            job = job.traced(parents[0])
         try:
             await Answer(service, self._meters, exchange, job, form).write()
         finally:
@@ -302,7 +324,7 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         ("/v1/metrics", {"GET": actions.metrics}, False),
         ("/v1/health", {"GET": actions.health}, True),
         ("/v1/openapi.json", {"GET": page(lambda _: openapi)}, True),
-        ("/v1", {"GET": page(lambda _: facts.about(lobby))}, True),
+        ("/v1", {"GET": actions.root}, True),
     ]
     routes: list[Route] = []
     for path, allowed, public in table:
@@ -311,6 +333,8 @@ def create_app(lobby: Lobby, access: Access = Access()) -> ASGIApp:  # noqa: B00
         voice = anthropic.AnthropicVoice if bare.startswith("/messages") else Voice
         resource = Resource(access, meters, label, allowed, public=public, voice=voice)
         routes += [Route(path, resource), Route(bare, resource)]
+    file = Resource(access, meters, "/web", {"GET": web.serve}, public=True)
+    routes.append(Route("/web/{name}", file))
     methods = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
     every = dict.fromkeys(methods, page(_missing))
     missing = Resource(access, meters, "other", every, public=True)

@@ -8,6 +8,7 @@ surrogates, keys given twice, nesting beyond MAX_DEPTH levels). Knows no fields.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Annotated, Any, TypeVar
 
@@ -102,7 +103,7 @@ def _path(location: tuple[int | str, ...], document: object, missing: bool) -> l
 def _plain(message: str) -> str:
     for was, now in _WORDS:
         message = message.replace(was, now)
-    return message
+    return re.sub(r"a dictionary or instance of \w+", "an object", message)
 
 
 def _document(body: bytes) -> dict[str, Any]:

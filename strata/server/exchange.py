@@ -49,7 +49,7 @@ class Exchange:
         self.started_at = time.perf_counter()
         self.status = 0
         self.gone = False
-        self.note = ""  # what the access line says beside the status; never content
+        self.told: dict[str, Any] = {}  # what the access line says of it; never content
         self._receive = receive
         self._send = send
         self._ping_s = ping_s
@@ -98,6 +98,11 @@ class Exchange:
         fields = [(b"content-type", kind), (b"content-length", b"%d" % len(payload)), *headers]
         await self._begin(status, fields)
         await self._write(b"" if self.method == "HEAD" else payload, more=False)
+
+    async def unchanged(self, headers: Headers) -> None:
+        """Answer that what the client has still holds: 304, which has no body and no length."""
+        await self._begin(304, list(headers))
+        await self._write(b"", more=False)
 
     async def fail(self, error: RequestError) -> None:
         """Answer with an error; within a stream as its last event, without [DONE]."""

@@ -73,6 +73,8 @@ def _record(record: Record) -> dict[str, Any]:
     row["prefill_tokens_per_s"] = row.pop("prefill_rate")
     row["decode_tokens_per_s"] = row.pop("decode_rate")
     row["experts"] = experts.use(record.experts)
+    row["wait_s"] = record.wait_s
+    del row["waits"], row["trace"]
     return row
 
 

@@ -55,6 +55,7 @@ class Tally:
     reasoning: int = 0  # of the completion: tokens of parts that begin with reasoning
     prompt_logprobs: tuple[Logprob | None, ...] = ()
     usage: Usage | None = None  # the engine's own account: of a timed run, or one that ended
+    finish: str | None = None
 
     def count(self, event: TokenEvent, meters: Meters) -> None:
         """One more token, now."""
@@ -73,6 +74,7 @@ class Tally:
         """A part that is about to be told."""
         if part.deltas and part.deltas[0].kind is Kind.REASONING:
             self.reasoning += len(part.tokens)
+        self.finish = part.finish
         return part
 
 

@@ -65,6 +65,11 @@ class Job:
     token_ids: bool
     timings: bool = False
 
+    def traced(self, parent: str) -> Job:
+        """As a part of the caller's trace; `parent` as in W3C's header of that name."""
+        runs = [replace(run, request=replace(run.request, trace=parent)) for run in self.runs]
+        return replace(self, runs=tuple(runs))
+
 
 def make_job(
     service: Service,
@@ -92,7 +97,6 @@ def make_job(
         timed=bool(stops or output.one_call or body.timings_per_token),
         guide=output.guide,
         thinking=output.thinking,
-        guard=body.repetition_guard is not False,
         progress=bool(body.stream and body.return_progress),
     )
     runs: list[Run] = []
@@ -166,7 +170,8 @@ def _common(
         namespace=namespace(caller, body.cache_salt),
         cached=body.cache_prompt is not False,
         deadline=None if timeout is None else time.monotonic() + timeout,
-        guard=not body.ignore_eos,  # a benchmark wants its tokens, whatever they are
+        # A benchmark wants its tokens, whatever they are.
+        guard=body.repetition_guard is not False and not body.ignore_eos,
     )
 
 

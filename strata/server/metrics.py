@@ -31,8 +31,8 @@ INTER_TOKEN_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 
 DURATION_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 KIND = b"text/plain; version=0.0.4; charset=utf-8"
 
-# name, text, field of Snapshot. Where vLLM has a metric of the same meaning, its name is taken, with
-# its labels, so that what reads the one reads the other.
+# name, text, field of Snapshot. Where vLLM has a metric of the same meaning, its name is taken,
+# with its labels, so that what reads the one reads the other.
 _GAUGES = (
     ("strata_ready", "1 when requests are accepted.", "ready"),
     ("vllm:num_requests_running", "Requests in the running batch.", "running"),

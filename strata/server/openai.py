@@ -18,7 +18,7 @@ from strata.server.form import Form
 from strata.server.generate import Part, Tally, counts
 from strata.server.job import Job, Run
 from strata.server.logprobs import TokenNames
-from strata.types import Logprob, ProgressEvent
+from strata.types import ProgressEvent
 
 DONE = b"data: [DONE]\n\n"
 _PLAIN_END = b',"logprobs":null,"finish_reason":null}]}\n\n'
@@ -40,8 +40,6 @@ class CompletionsForm(Form):
         each = options.continuous_usage_stats or job.timings
         self._plain = not (logprobs or job.token_ids or each)
         self._begun = [False] * len(job.runs)
-        # Tokens of parts that had nothing to say wait for the run's next chunk.
-        self._waiting: list[tuple[list[int], list[Logprob]]] = [([], []) for _ in job.runs]
         self._head = b'data: {"id":%s,"object":%s,"created":%d,"model":%s' % (
             orjson.dumps(job.id),
             orjson.dumps(self.kinds[0]),
@@ -73,12 +71,8 @@ class CompletionsForm(Form):
         self._begun[run.index] |= bool(news)
         if self._plain and part.finish is None:
             return b"".join([start + member + _PLAIN_END for member in news])
-        waiting = self._waiting[run.index]
-        part.tokens[:0], part.logprobs[:0] = waiting
         if not news and part.finish is None:
-            self._waiting[run.index] = (part.tokens, part.logprobs)
-            return b""
-        self._waiting[run.index] = ([], [])
+            news = [self.nothing(first)]  # its tokens must be told
         logprobs: dict[str, Any] | None = self.told(run, part, tally, first)
         tokens, usage = part.tokens, self._usage(run, tally)
         timed = usage + (self._timings([tally]) if self.job.timings else b"")

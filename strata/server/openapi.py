@@ -50,7 +50,7 @@ _ANTHROPIC_ERROR_SCHEMA = {
 _READ = "400 401 403 503"
 _ALL = " ".join(_ERRORS)
 _ERROR_SCHEMAS = {"Error": _ERROR_SCHEMA, "AnthropicError": _ANTHROPIC_ERROR_SCHEMA}
-# path, method, summary, body, errors. GET /v1/monitor is not among them: it is a stream without end.
+# path, method, summary, body, errors. GET /v1/monitor is not here: it is a stream without end.
 _ROUTES: tuple[tuple[str, str, str, type[BaseModel] | None, str], ...] = (
     ("/v1/chat/completions", "post", "Answer a chat.", ChatBody, _ALL),
     ("/v1/completions", "post", "Continue a text.", CompletionBody, _ALL),

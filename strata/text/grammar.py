@@ -45,7 +45,6 @@ _JSON_OPTIONS = {"whitespace_pattern": r"[ \t\n\r]{1,64}"}
 # Else llguidance would force one tokenisation of what only one text can follow, asking for it in
 # the middle of a step.
 _FREE = '\n%llguidance {"no_forcing": true}\n'
-_EXCERPT = re.compile(r"\s*(\d+ \||\^|<non-verbose/>)")
 _LEAD = re.compile(r"error: |at \d+\(\d+\): failed to compile JSON schema: ")
 
 
@@ -178,6 +177,6 @@ class Grammars:
 
 def _sentence(error: str) -> str:
     """What llguidance says, in one line: without its excerpts of the grammar."""
-    lines = [line for line in error.splitlines() if not _EXCERPT.match(line)]
+    lines = error.splitlines()
     told = next((line for line in lines if line.startswith("error: ")), "".join(lines[:1]))
-    return _LEAD.sub("", told)[:200]
+    return _LEAD.sub("", told).replace("NoExtensionBias", "no text can match it")[:200]

@@ -127,6 +127,26 @@ def test_it_listens_loads_answers_and_ends(default_model: Path) -> None:
         assert one.process.wait(30) == 0
 
 
+def test_what_it_says_of_itself_and_that_watching_does_not_delay_its_end(
+    default_model: Path,
+) -> None:
+    with served(str(default_model), *SMALL, "--log-format", "json") as one:
+        url = one.url()
+        watcher = urllib.request.urlopen(f"{url}/v1/monitor", timeout=PATIENCE)
+        assert watcher.readline() == b"event: snapshot\n"
+        one.line_with("ready after")
+        about = fetch(f"{url}/v1/about")[1]
+        assert about["file"] == default_model.name and "Q4_1" in about["quantisation"]
+        assert "threads" in about["kernels"] and len(about["memory_plan"]) == 3
+        begun = time.monotonic()
+        one.process.send_signal(signal.SIGINT)
+        assert one.process.wait(PATIENCE) == 0
+        assert time.monotonic() - begun < 9  # answers would have ten seconds
+        assert watcher.read().endswith(b"}\n\n")
+        lines = [json.loads(line) for line in one.errors().splitlines() if line.startswith("{")]
+        assert {"/v1/monitor", "/v1/about"} <= {line.get("route") for line in lines}
+
+
 def test_an_interrupt_while_loading_ends_it(default_model: Path) -> None:
     with served(str(default_model), *SMALL) as one:
         one.url()

@@ -124,7 +124,13 @@ def asked(prompt: str) -> str:
 
 @contextmanager
 def serving(
-    words: Path, script: Script, *, pause: float = 0.0005, port: int = 0, **settings: Any
+    words: Path,
+    script: Script,
+    *,
+    pause: float = 0.0005,
+    port: int = 0,
+    access: Access = Access(),  # noqa: B008 - frozen
+    **settings: Any,
 ) -> Iterator[World]:
     """A server with the tokenizer of the model file `words`. `pause` seconds are a step's cost."""
     known = tokenizer.load(open_model(words))
@@ -148,7 +154,9 @@ def serving(
     listener = bind("127.0.0.1", port)
     made.url = "http://{}:{}".format(*listener.getsockname())
     up = threading.Event()
-    server = make_server(create_app(Lobby(plant.service), Access()), grace_s=2, on_ready=up.set)
+    lobby = Lobby(plant.service)
+    app = create_app(lobby, access)
+    server = make_server(app, grace_s=2, on_ready=up.set, on_end=lobby.close)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -103,6 +103,28 @@ def test_what_is_there_is_computed_before_anything_is_waited_for() -> None:
     assert (use.host, use.disk, use.disk_bytes) == (1, 1, SIZE) and use.disk_stall_s > 0
 
 
+def test_it_says_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, told = Scene(9), list[bool]()
+    wait = scene.disk.wait
+
+    def watched(transfers: Any) -> None:
+        told.append(scene.store.waiting)
+        wait(transfers)
+
+    monkeypatch.setattr(scene.disk, "wait", watched)
+    scene.begin()
+    assert not scene.store.waiting
+    for _ in scene.waves(0, [0, 5]):
+        assert not scene.store.waiting, "it computes"
+    assert told and all(told) and not scene.store.waiting
+
+
+def test_room_is_told_once_though_places_share_it() -> None:
+    scene = Scene(9, 4)
+    rooms = [(one.device_room, one.host_room) for one in scene.store.figures()]
+    assert rooms == [(4 * SIZE, 9 * SIZE), (0, 0)]
+
+
 def test_the_most_wanted_are_read_first() -> None:
     scene = Scene(9)
     scene.begin(rows=4)

@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import pytest
 
-from strata.files import open_model
+from strata.files import open_model, quantisation
 from strata.types import ModelError
 
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
@@ -78,6 +78,16 @@ def test_default_model_agrees_with_the_package_reader(default_model: Path) -> No
         assert entry.data.ctypes.data - ours.tensors["token_embd.weight"].data.ctypes.data == (
             tensor.data_offset - theirs.tensors[0].data_offset
         )
+
+
+def test_the_types_that_hold_a_model(default_model: Path) -> None:
+    held: dict[str, int] = {}
+    for tensor in gguf.GGUFReader(default_model).tensors:
+        name = tensor.tensor_type.name
+        held[name] = held.get(name, 0) + int(tensor.n_bytes)
+    parts = sorted(((100 * n / sum(held.values()), name) for name, n in held.items()), reverse=True)
+    told = ", ".join(f"{name} {part:.0f} %" for part, name in parts if part >= 1)
+    assert quantisation(open_model(default_model)) == told and "Q4_1" in told
 
 
 def test_version_2_reads_like_version_3(tmp_path: Path) -> None:

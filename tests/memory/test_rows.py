@@ -77,6 +77,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
         lookups, hits, known = lookups + count, hits + count - len(new), known | new
         told = cache.figures
         assert (told.lookups, told.hits) == (lookups, hits)
+        assert (told.held, told.room) == (len(known) * (90 + OWN), 2000 * (90 + OWN))
     assert 0 < told.stall_s < 10 and told.nbytes % 4096 == 0
     table.check(cache, np.array(sorted(known)))
     assert (cache.figures.nbytes, cache.figures.stall_s) == (told.nbytes, told.stall_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from prometheus_client import Histogram as Reference
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from strata.cli.log import JsonFormatter
 from strata.figures import Freed, Record, Snapshot
 from strata.server import metrics
 from strata.server.app import create_app
@@ -55,7 +57,22 @@ def test_models(call):
 
 def test_requests(call, engine):
     engine.past = (
-        Record("b", 2.0, "stop", 10, 4, 3, 100.0, 50.0, 0.1, 0.01, 0.5, None, "token 257 ends answers", 2),
+        Record(
+            "b",
+            2.0,
+            "stop",
+            10,
+            4,
+            3,
+            100.0,
+            50.0,
+            0.1,
+            0.01,
+            0.5,
+            None,
+            "token 257 ends answers",
+            2,
+        ),
         Record("a", 1.0, "failed", 10, 0, 0, None, None, None, 0.01, 0.5),
     )
     data = call("GET", "/v1/requests").json()["data"]
@@ -75,6 +92,9 @@ def test_requests(call, engine):
         "experts": None,
         "reason": "token 257 ends answers",
         "number": 2,
+        "prefill_s": 0.0,
+        "decode_s": 0.0,
+        "wait_s": 0.0,
     }
     assert data[1]["first_token_s"] is None
 
@@ -188,7 +208,10 @@ def test_metrics_count_what_happened(call, engine):
     assert counts["vllm:num_requests_running"] == 3
     assert counts["vllm:prompt_tokens_total"] == 70
     assert counts["strata_cached_tokens_total"] == 20
-    assert value("vllm:num_requests_waiting", model_name="toy", engine="0") == [0.0]
+    engine.now = Snapshot(queued=2, parked=3)
+    found = families(call("GET", "/metrics").body.decode())
+    assert value("vllm:num_requests_waiting", model_name="toy", engine="0") == [5.0]
+    assert value("strata_requests_parked") == [3.0]
 
 
 def test_histogram_is_prometheus_own():
@@ -222,3 +245,17 @@ def test_every_metric_is_documented():
     }  # counters with their _total
     documented = set(re.findall(r"^\| `((?:strata_|vllm:)\w+)", DOCS.read_text(), re.MULTILINE))
     assert names == documented
+
+
+def test_the_access_line_as_json_has_figures_and_no_content(call, engine, caplog):
+    caplog.set_level("INFO", "strata.access")
+    call.chat(messages=[{"role": "user", "content": "a secret"}], n=2)
+    call("GET", "/health")
+    chat, health = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    expected = {"method": "POST", "route": "/v1/chat/completions", "status": 200,
+                "client_left": False, "prompt": 27, "cached": 0, "output": 12,
+                "finish": ["stop", "stop"], "prefill_ms": 500.0, "decode_ms": 1000.0}  # fmt: skip
+    assert expected.items() <= chat.items() and chat["id"].startswith("chatcmpl-")
+    assert "secret" not in json.dumps(chat) and "Hello" not in json.dumps(chat)
+    assert health["route"] == "/health" and "prompt" not in health
+    assert caplog.records[0].getMessage().endswith("prompt=27 cached=0 output=12")

@@ -71,7 +71,7 @@ def test_beside_tools_an_answer_or_a_call(call, engine, allowed, template):
     assert call.chat(response_format=NAMED, tools=tools).status == 200
     guide = engine.requests[0].guide
     made = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
-    for text in (FITS[0], made):
+    for text in (FITS[0], made, f"{made}\n{made}"):
         assert allowed(guide(), text), text
     for text in ("hello", BREAKS[0], FITS[0] + made, made.replace("clock", "cloak")):
         assert not allowed(guide(), text), text
@@ -146,6 +146,13 @@ def test_the_guard_is_on_unless_told(call, engine):
         assert call.chat(repetition_guard=value).status == 200
         assert call.complete(repetition_guard=value).status == 200
     assert [request.guard for request in engine.requests] == [True, True, True, True, False, False]
+
+
+def test_the_guard_is_off_where_ends_are_ignored(call, engine):
+    for value in (None, True):
+        assert call.chat(repetition_guard=value, ignore_eos=True).status == 200
+        assert call.complete(repetition_guard=value, ignore_eos=True).status == 200
+    assert not any(request.guard for request in engine.requests)
 
 
 def test_choices_have_guides_of_their_own(call, engine):

@@ -136,6 +136,14 @@ def test_tags_that_a_user_writes_change_nothing(chat, says, written):
     assert message(answer) == (None, "Four.") and not request.thinking.open
 
 
+def test_tags_change_nothing_where_no_control_token_follows(world, ours, call, engine, says):
+    plain = ChatTemplate(ours, "{% for m in messages %}{{ m.content }}\n{% endfor %}Answer: ")
+    caller = type(call)(create_app(Lobby(replace(world, template=plain))))
+    says("Four.")
+    answer = caller.chat(messages=[{"role": "user", "content": "What does <think> mean?"}])
+    assert message(answer) == (None, "Four.") and not engine.requests[0].thinking.open
+
+
 def test_an_earlier_open_tag_is_not_this_turns(chat, says):
     """An assistant's words are the model's own, also broken off ones."""
     says("Four.")

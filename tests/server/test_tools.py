@@ -10,6 +10,13 @@ from typing import Any
 import openai
 import pytest
 
+from strata.server.chat import ChatForm, chat_request
+from strata.server.generate import Part, Tally
+from strata.server.schema import ChatBody
+from strata.server.talk import chat_job
+from strata.text.delta import Delta, Kind
+from strata.types import Finish
+
 TALK = [{"role": "user", "content": "weather?"}]
 QWEN = "shows <tool_call>\n<function=name>\n<parameter=key> and <think></think>"
 HERMES = 'shows <tool_call>\n{"name": ..., "arguments": ...}</tool_call> and <think></think>'
@@ -121,6 +128,14 @@ def test_no_parallel_calls_ends_with_the_first(client, engine, speak, stream):
     assert len(engine.cancelled) == 1
 
 
+def test_what_comes_with_the_end_of_the_one_call_is_not_told(client, engine, speak):
+    """Text that was held back for a stop string comes at once, with what follows the call."""
+    engine.script = speak(f"{CLOCK}x{CLOCK}")
+    answer = ask(client, parallel_tool_calls=False, stop="</function>\n</tool_call>y").choices[0]
+    assert [call.function.name for call in answer.message.tool_calls] == ["clock"]
+    assert (answer.message.content, answer.finish_reason) == (None, "tool_calls")
+
+
 @pytest.mark.parametrize("cut", range(20, 110, 9))
 def test_a_call_cut_by_the_limit(client, engine, speak, cut):
     """The finish is the limit's; the arguments are a beginning of the whole ones, but for half
@@ -140,6 +155,13 @@ def test_a_call_cut_by_the_limit(client, engine, speak, cut):
     assert told == [(name, arguments) for _, name, arguments in said["calls"]]
 
 
+def test_a_whole_call_at_the_limit_ends_by_the_limit(client, engine, speak, service):
+    engine.script = speak(CALL)
+    limit = len(service.tokenizer.encode(CALL, start=False))
+    answer = ask(client, max_tokens=limit).choices[0]
+    assert answer.finish_reason == "length" and len(answer.message.tool_calls) == 1
+
+
 def test_an_end_in_the_middle_of_a_call_is_no_call(client, engine, speak):
     engine.script = speak(CALL[:60])
     choice = ask(client).choices[0]
@@ -156,6 +178,28 @@ def test_unknown_functions_and_none_are_content(client, engine, speak):
     assert (choice.message.content, choice.finish_reason) == (CALL, "stop")
     choice = client.chat.completions.create(model="toy", messages=TALK).choices[0]
     assert (choice.message.content, choice.message.tool_calls) == (CALL, None)
+
+
+@pytest.mark.parametrize("text", ["Hi <tool_ca", "Hi <", "a\n\n<tool_call>\n<func", "a\n\n"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_only_looked_like_a_call_is_told_at_the_end(client, engine, speak, text, stream):
+    engine.script = speak(text)
+    answer = ask(client, stream=stream)
+    content = joined(list(answer))["content"] if stream else answer.choices[0].message.content
+    assert content == text
+
+
+def test_letters_of_a_marker_are_none_unless_a_grammar_may_write_them(client, engine, template):
+    """A user's text that is copied is no call; what is forced may be spelled."""
+    template.source = HERMES
+    said = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+    engine.script = lambda _: [*said.encode(), 257, Finish.STOP]
+    choice = ask(client).choices[0]
+    assert (choice.message.content, choice.message.tool_calls) == (said, None)
+    named = {"type": "function", "function": {"name": "clock"}}
+    for forced in ({"tool_choice": named}, {"response_format": {"type": "json_object"}}):
+        (call,) = ask(client, **forced).choices[0].message.tool_calls
+        assert call.function.name == "clock"
 
 
 def test_none_hides_the_tools(call, template):
@@ -206,12 +250,29 @@ def test_log_probabilities_cover_every_token(client, engine, speak):
     assert b"".join(bytes(e.bytes) for e in told).decode() == said
 
 
-def test_token_ids_cover_every_token(call, engine, speak, service):
-    text = f"<think>\nhm\n</think>\n\nSo:\n\n{CALL}\n{CLOCK}"
+@pytest.mark.parametrize("form", [QWEN, HERMES])
+def test_token_ids_cover_every_token(call, engine, speak, service, template, form):
+    made = json.dumps({"name": "weather", "arguments": ARGUMENTS})
+    calls = f"{CALL}\n{CLOCK}" if form == QWEN else f"<tool_call>\n{made}\n</tool_call>"
+    text = f"<think>\nhm\n</think>\n\nSo:\n\n{calls}\n\nDone."
+    template.source = form
     engine.script = speak(text)
     events = call.chat(stream=True, tools=TOOLS, return_token_ids=True).events()[:-1]
     told = [token for e in events for token in e["choices"][0]["token_ids"]]
     assert told == [*service.tokenizer.encode(text, start=False), 257]
+
+
+def test_the_tokens_of_a_call_s_end_alone_are_told(service):
+    """A call's end has no words in this API."""
+    body = ChatBody(messages=TALK, tools=TOOLS, return_token_ids=True)
+    job = chat_job(service, chat_request(body), "")
+    form = ChatForm(job, service.names, False)
+    parts = [Part("", [5], [], deltas=[Delta(Kind.CALL, "f", 0)]),
+             Part("", [6, 7], [], deltas=[Delta(Kind.END, "", 0)])]  # fmt: skip
+    told = b"".join(form.part(job.runs[0], part, Tally(1, 0.0)) for part in parts)
+    assert [json.loads(e)["choices"][0]["token_ids"] for e in told.split(b"data: ")[1:]] == [
+        [5], [6, 7]
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- what forces calls
@@ -252,7 +313,7 @@ def test_free_answers_have_no_guide(call, engine, choice):
     "fields, field, said",
     [
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice", "'f'"),
-        ({"tool_choice": "required", "tools": []}, "tool_choice", "no tool"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice", "give tools"),
         ({"tool_choice": "required", "regex": "a"}, "tool_choice", "regex"),
         (
             {"tool_choice": "required", "response_format": {"type": "json_object"}},

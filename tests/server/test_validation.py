@@ -59,7 +59,7 @@ USER = [{"role": "user", "content": "hi"}]
         ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
         ({"stream": "yes"}, "stream", "boolean"),
-        ({"stream_options": 1}, "stream_options", ""),
+        ({"stream_options": 1}, "stream_options", "must be an object"),
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage", "boolean"),
         ({"min_tokens": -1}, "min_tokens", "0"),
         ({"cache_prompt": 0}, "cache_prompt", "boolean"),

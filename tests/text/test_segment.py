@@ -34,8 +34,11 @@ TOOLS: dict[str, Any] = {
             "e": {"enum": [1, "one"]},
             "r": {"$ref": "#/$defs/Pair"},
             "any": {},
+            "t": {"$ref": "#/$defs/a~1b/anyOf/1"},
+            "o1": {"oneOf": [{"type": "string"}, {"const": "x"}]},
+            "all": {"allOf": [{"title": "A"}, {"type": "string"}]},
         },
-        "$defs": {"Pair": {"type": "array"}},
+        "$defs": {"Pair": {"type": "array"}, "a/b": {"anyOf": [{}, {"type": "string"}]}},
     },
     "go": {},
 }
@@ -106,6 +109,7 @@ CASES: list[tuple[str, str, Joined]] = [
     ("xml", xml(e="1"), call('{"e": 1}')),
     ("xml", xml(e="one"), call('{"e": "one"}')),
     ("xml", xml(e="2"), call('{"e": "2"}')),
+    ("xml", xml(t="5", o1="5", all="5"), call('{"t": "5", "o1": "5", "all": "5"}')),
     ("xml", xml(any="1"), call('{"any": 1}')),
     ("xml", xml(any="a b"), call('{"any": "a b"}')),
     ("xml", xml(other="[]"), call('{"other": []}')),
@@ -153,6 +157,7 @@ CASES: list[tuple[str, str, Joined]] = [
     # calls in JSON that break or end too soon
     ("hermes", '<tool_call>{"name": "find", "arguments": {"n": 01}}', [(CALL, "find", 0), (ARGUMENTS, '{"n": ', 0), (CONTENT, "01}}", None)]),
     ("hermes", '<tool_call>{"name": "find", "arguments": {"n": 1]}', [(CALL, "find", 0), (ARGUMENTS, '{"n": 1', 0), (CONTENT, "]}", None)]),
+    ("hermes", '<tool_call>{"name": "find", "arguments": {"n": 1,}', [(CALL, "find", 0), (ARGUMENTS, '{"n": 1,', 0), (CONTENT, "}", None)]),
     ("hermes", '<tool_call>{"name": "find", "arguments": {"n": 12', [(CALL, "find", 0), (ARGUMENTS, '{"n": 12', 0)]),
     ("hermes", '<tool_call>{"name": "find", "arguments": {"q": "a\\u00', [(CALL, "find", 0), (ARGUMENTS, '{"q": "a\\u00', 0)]),
     ("hermes", JSON[:-3], call('{"q": "a"}')),
@@ -338,7 +343,8 @@ def test_names_with_odd_characters() -> None:
         {"type": 5}, {"type": [{}]}, {"anyOf": 3, "required": True}, {"$ref": "#/a/b"}, {"$ref": 1},
         {"$ref": "#"}, {"properties": {"q": {"$ref": "#/properties/q"}}}, {"$ref": "http://x/y"},
         {"properties": {"q": {"enum": 1}}}, {"allOf": [1, {"allOf": []}]},
-        {"$defs": {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(60)},
+        {"$defs": {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(60)}
+         | {"a60": False},
          "properties": {"q": {"$ref": "#/$defs/a0"}}},
     ],
 )  # fmt: skip

@@ -161,6 +161,8 @@ def test_what_a_grammar_of_tags_allows() -> None:
     assert allows(one, "\n\n" + tagged(q="", n="70", m="bare text", l='["a", "b"]'))
     assert allows(one, tagged(q="", n="70", m="null"))
     assert allows(one, tagged(q="", n="70", m='"null"'))
+    assert not allows(one, tagged(q="", n="70", m="nullify")), "it could be read as null"
+    assert not allows(one, tagged(q="", n="70", m='"null'))
     assert not allows(one, tagged(q="", n="71"))
     assert not allows(one, tagged(q=""))
     assert not allows(one, tagged(n="1", q=""))
@@ -171,6 +173,18 @@ def test_what_a_grammar_of_tags_allows() -> None:
     several = DIALECTS["xml"].tool_grammar(TOOLS, "required", parallel=True)
     assert allows(several, f"{tagged(q='', n='1')}\n{tagged(q='', n='1')}")
     assert not allows(several, tagged(q="", n="1") + "\n")
+
+
+def test_patterns_of_bare_text_are_searched_for() -> None:
+    for pattern, good, bad in (
+        ("x[0-9]", "a x1 b\n", "x"),
+        ("^/a+$", "/aa", "b/a"),
+        ("b$", "ab", "ba"),
+    ):
+        tools = {"find": {"properties": {"q": {"type": "string", "pattern": pattern}}}}
+        grammar = DIALECTS["xml"].tool_grammar(tools, "find", parallel=False)
+        assert allows(grammar, tagged(q=good))
+        assert not allows(grammar, tagged(q=bad))
 
 
 def test_what_a_grammar_of_json_allows() -> None:

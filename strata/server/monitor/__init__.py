@@ -1,7 +1,7 @@
 """What the Monitor shows: the newest state of engine, memory and machine, pushed once a second.
 
 `Pulse` sends it, `snapshot` says what it is made of, `rates` what is compared with a second ago,
-`machine` what the computer does, `definitions` what each figure means. `cache` tells what is cached,
+`machine` what the computer does, `definitions` what each figure means. `cache` tells what is kept,
 `about` what is served.
 """
 

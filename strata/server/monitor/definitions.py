@@ -61,6 +61,9 @@ DEFINITIONS: dict[str, str] = {
     "from RAM), the disk.",
     "first_token_s": "From the arrival to the first token, waiting included.",
     "queue_s": "From the arrival until it began to run: queued, and waiting for a prefix.",
+    "wait_s": "The part of that in which it waited for a prefix that another request was reading.",
+    "prefill_s": "From when it began to run to its first token.",
+    "decode_s": "From its first token to its last.",
     "duration_s": "From the arrival to the end.",
     "age_s": "From the arrival to now.",
 }

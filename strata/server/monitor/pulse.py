@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -37,17 +37,21 @@ class Beat:
     state: dict[str, Any]
     records: Sequence[Record]
     tier: str | None
-    _whole: dict[int, bytes] = field(default_factory=dict)
+    _whole: dict[int | None, bytes] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
         """The number of the newest finished request."""
         return self.records[0].number if self.records else 0
 
-    def json(self, since: int) -> bytes:
-        """With the requests that ended after number `since`: the same for all who know as much."""
+    def json(self, since: int | None = None) -> bytes:
+        """With the requests that ended after number `since`, or the last ones. The same bytes for
+        all who know as much.
+        """
         if since not in self._whole:
-            new = [r for r in self.records[:FIRST] if r.number > since]
+            new = self.records[:FIRST]
+            if since is not None:
+                new = [record for record in self.records if record.number > since]
             ended = [snapshot.finished(record, self.tier) for record in new]
             self._whole[since] = orjson.dumps({**self.state, "finished": ended})
         return self._whole[since]
@@ -73,13 +77,13 @@ class Pulse:
         if beat is None:
             raise Refusal("the server is shutting down", status=503)
         if exchange.method == "HEAD" or exchange.query().get("once", "0") not in ("0", "false"):
-            return await exchange.reply(200, beat.json(0))
+            return await exchange.reply(200, beat.json())
         with suppress(ClientGone):
             await exchange.attend(self._follow(exchange, beat), streams=False)
         exchange.gone = False  # leaving is how such a stream ends
 
     async def _follow(self, exchange: Exchange, beat: Beat | None) -> None:
-        since = 0
+        since = None
         while beat is not None:
             await exchange.event(b"event: snapshot\ndata: " + beat.json(since) + b"\n\n")
             since = beat.last
@@ -124,8 +128,9 @@ class Pulse:
             # The view comes first: whoever ends after it is found among the records.
             view = engine.view() if engine.error is None else View()
             records, counts = engine.records(), engine.snapshot()
+        ended = {record.id for record in records if record.number > view.ended}
+        view = replace(view, rows=tuple(row for row in view.rows if row.id not in ended))
         self._rates.see(view, view.at + now - view.wall)
-        ended = [record.id for record in records if record.number > view.ended]
         state = {
             "time": now,
             "server": snapshot.server(self._lobby, view, self._started, now),
@@ -134,6 +139,6 @@ class Pulse:
             "memory": snapshot.memory(counts),
             "machine": machine,
             "totals": snapshot.totals(counts),
-            "rows": snapshot.rows(view, self._rates, counts, now, ended),
+            "rows": snapshot.rows(view, self._rates, counts, now),
         }
         return Beat(time.monotonic(), state, records, snapshot.tier(counts))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from strata.figures import LiveRow, View
 
+_OLD_S = 3.0  # a view from before that is nothing to compare with
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -27,10 +29,14 @@ class Rates:
         self.speed = Speed()
         self.decode: dict[str, float] = {}
         self._before: View | None = None
+        self._seen = 0.0
 
     def see(self, view: View, now: float) -> None:
         """Take the next view, at the moment `now` of the engine's clock."""
-        before, self._before = self._before, view
+        before, seen = self._before, self._seen
+        if now - seen > _OLD_S:
+            before, self.speed = None, Speed()
+        self._before, self._seen = view, now
         self.decode = {
             row.id: rate for row in view.rows if (rate := self._row(before, row, now)) is not None
         }

@@ -6,7 +6,6 @@ means is in definitions.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import strata
@@ -102,7 +101,7 @@ def tier(now: Snapshot) -> str | None:
     """The fastest tier that experts have slots in; None without a store."""
     if not now.experts:
         return None
-    return _GPU if any(layer.on_device for layer in now.experts) else _RAM
+    return _GPU if any(layer.device_room for layer in now.experts) else _RAM
 
 
 def use(told: ExpertUse | None, tier: str | None) -> dict[str, Any] | None:
@@ -115,12 +114,10 @@ def use(told: ExpertUse | None, tier: str | None) -> dict[str, Any] | None:
     return {**row, "tier": tier, "hit_rate": share(hits), "bus_share": share(told.bus)}
 
 
-def rows(
-    view: View, rates: Rates, counts: Snapshot, now: float, ended: Iterable[str] = ()
-) -> list[dict[str, Any]]:
-    """Who has not ended, in the order of arrival; `ended` are ids of those that have since."""
-    gone, living = set(ended), sorted(view.rows, key=lambda row: row.arrived)
-    return [_row(row, view, rates, counts, now) for row in living if row.id not in gone]
+def rows(view: View, rates: Rates, counts: Snapshot, now: float) -> list[dict[str, Any]]:
+    """Who has not ended, in the order of arrival."""
+    living = sorted(view.rows, key=lambda row: row.arrived)
+    return [_row(row, view, rates, counts, now) for row in living]
 
 
 def _row(row: LiveRow, view: View, rates: Rates, counts: Snapshot, now: float) -> dict[str, Any]:
@@ -164,6 +161,9 @@ def finished(record: Record, tier: str | None) -> dict[str, Any]:
         "decode_rate": record.decode_rate,
         "first_token_s": record.first_token_s,
         "queue_s": record.queue_s,
+        "wait_s": record.wait_s,
+        "prefill_s": record.prefill_s,
+        "decode_s": record.decode_s,
         "duration_s": record.duration_s,
         "experts": use(record.experts, tier),
     }

@@ -183,7 +183,9 @@ def functions(
         if not isinstance(name, str) or not name:
             raise Refusal(f"{field}.name: a {kind} must have a name", field=f"{field}.name")
         if kind == "namespace":
-            inner = [each for each in tool.get("tools") or () if isinstance(each, dict)]
+            inner = tool.get("tools")
+            if not isinstance(inner, list) or not all(isinstance(each, dict) for each in inner):
+                raise Refusal(f"{field}.tools: must be a list of tools", field=f"{field}.tools")
             out += functions(inner, name, f"{field}.tools")
             continue
         keys = ("description", "parameters", "strict")
@@ -199,14 +201,21 @@ def _choice(choice: str | dict[str, Any] | None) -> tuple[str, set[str] | None]:
         if choice not in (None, "auto", "none", "required"):
             raise _bad_choice()
         return choice or "auto", None
-    kind, name, mode = (choice.get(key) for key in ("type", "name", "mode"))
-    if kind == "function" and isinstance(name, str):
-        return flat(choice.get("namespace"), name), None
-    tools = choice.get("tools")
+    kind, mode, tools = (choice.get(key) for key in ("type", "mode", "tools"))
+    if kind == "function" and (name := _named(choice)):
+        return name, None
     if kind == "allowed_tools" and mode in (None, "auto", "required") and isinstance(tools, list):
-        names = {tool["name"] for tool in tools if isinstance(tool, dict) and "name" in tool}
-        return mode or "auto", names
+        return mode or "auto", {name for tool in tools if (name := _named(tool))}
     raise _bad_choice()
+
+
+def _named(tool: Any) -> str | None:
+    """The name that the model has for a function; None where nothing is named."""
+    said = tool if isinstance(tool, dict) else {}
+    name, namespace = said.get("name"), said.get("namespace")
+    if not isinstance(name, str) or not isinstance(namespace, str | None):
+        return None
+    return flat(namespace, name)
 
 
 def _bad_choice() -> Refusal:

@@ -123,8 +123,7 @@ def _arguments(reader: Reader, schema: Schema) -> Steps[bool]:
         if not (yield from _value(reader, schema.parameter(name))):
             return False
         before = ", "
-    if not (yield from reader.skip(_END)):
-        return False
+    yield from reader.skip(_END)  # which is there: nothing else was let pass
     reader.argue("{}" if before == "{" else "}")
     return True
 

@@ -416,6 +416,12 @@ def test_what_clients_send_beside_is_tolerated(respond):
             "tools.0.tools.0.name",
             "must have a name",
         ),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": 3}]},
+            "tools.0.tools",
+            "list of tools",
+        ),
+        ({"tool_choice": {"type": "function", "name": ["f"]}}, "tool_choice", "allowed_tools"),
         ({"tool_choice": "any"}, "tool_choice", "allowed_tools"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice", "allowed_tools"),
         (
