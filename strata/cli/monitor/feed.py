@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from types import TracebackType
 from typing import TypeVar
@@ -105,7 +105,7 @@ class Feed:
         return answer.content
 
 
-async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, bytes]]:
+async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[tuple[bytes, bytes]]:
     """Names and data of server-sent events, as the HTML standard parses them (9.2.6).
 
     Lines end at CR and LF alone, so a text in JSON may hold Unicode's other separators.

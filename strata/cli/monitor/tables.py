@@ -45,7 +45,16 @@ _DETAILS: tuple[tuple[str, Callable[[Entry], str]], ...] = (
     ("Experts", lambda one: _lanes(one.experts)),
 )
 _LANES = {"device": "on the GPU", "bus": "over PCIe", "host": "from RAM", "disk": "from the disk"}
-_CSV = ("time", "id", "status", "prompt", "reused", "output", "prefill_rate", "decode_rate")
+_CSV: tuple[str, ...] = (
+    "time",
+    "id",
+    "status",
+    "prompt",
+    "reused",
+    "output",
+    "prefill_rate",
+    "decode_rate",
+)
 _CSV += ("first_token_s", "queue_s", "duration_s", "reason")
 _CSV_EXPERTS = ("tier", "hit_rate", "bus_share", "lookups", "device", "bus", "host", "disk")
 

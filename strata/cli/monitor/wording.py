@@ -25,7 +25,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def count(value: float | None) -> str:
-    """10,242"""  # noqa: D400, D415
+    """10,242"""
     return NONE if value is None else f"{value:,.0f}"
 
 
@@ -42,7 +42,7 @@ def percent(part: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """3.5 GiB"""  # noqa: D400, D415
+    """3.5 GiB"""
     if value is None:
         return NONE
     unit = 0
