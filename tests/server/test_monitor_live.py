@@ -60,8 +60,8 @@ def get(world: World, path: str, key: str = "") -> tuple[int, dict]:
     return answer
 
 
-def test_two_rows_are_seen_reading_at_once_and_then_decoding(world):
-    """Each step takes 20 ms, so that reading 1,600 tokens in steps of 64 takes half a second."""
+def slow_down(world: World) -> None:
+    """From now on a step takes 20 ms more."""
     forward = world.model.forward
 
     def slow(plan):
@@ -69,6 +69,11 @@ def test_two_rows_are_seen_reading_at_once_and_then_decoding(world):
         return forward(plan)
 
     world.model.forward = slow
+
+
+def test_two_rows_are_seen_reading_at_once_and_then_decoding(world):
+    """Reading 1,600 tokens in steps of 64 takes half a second."""
+    slow_down(world)
     world.pulse._beat_s = 0.05
     with watching(world) as stream:
         first = stream.next()
@@ -127,6 +132,7 @@ def test_who_waits_for_a_prefix_and_who_is_queued(world, eventually):
 
 
 def test_a_cancelled_request_is_shown_as_closed(world):
+    slow_down(world)  # its end is far away when the client leaves
     with watching(world) as stream:
         world.pulse._beat_s = 0.05
         stream.next()
