@@ -1,19 +1,15 @@
-"""The ASGI application: which path and method does what, and how a request ends.
+"""The ASGI application: which path and method does what.
 
 Every path exists with and without /v1, since clients use both; only one form is
-documented. A Resource is the one place where errors become answers, requests are
-counted, and each leaves one access line without content.
+documented. How a request ends, whatever it was, is resource.py's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import TypeVar
@@ -22,7 +18,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from strata.figures import Snapshot
 from strata.server import anthropic, experts, facts, llama, metrics, web
@@ -30,28 +26,21 @@ from strata.server.answer import Answer
 from strata.server.body import parse
 from strata.server.chat import ChatForm, chat_request
 from strata.server.completions import CompletionForm, completion_job
-from strata.server.errors import ClientGone, Refusal, Voice
+from strata.server.errors import Refusal, Voice
 from strata.server.exchange import Exchange
 from strata.server.form import Form
-from strata.server.guard import Access, admit, identify
+from strata.server.guard import Access
 from strata.server.job import Job
 from strata.server.monitor import CacheTree, Pulse, about
 from strata.server.openapi import openapi_document
+from strata.server.resource import Action, Resource
 from strata.server.responses.routes import Responses
 from strata.server.responses.schema import ResponsesBody
 from strata.server.schema import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from strata.server.service import Lobby, Service
 from strata.server.talk import chat_job
-from strata.types import RequestError
 
-Action = Callable[[Exchange, str], Awaitable[None]]
-
-access_log = logging.getLogger("strata.access")
-log = logging.getLogger("strata.server")
-
-CLIENT_LEFT = 499
 TRACEPARENT = 55  # characters of W3C's header
-PING_S = 10.0
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
@@ -76,97 +65,6 @@ def page(read: Callable[[Exchange], bytes]) -> Action:
 
 def _missing(exchange: Exchange) -> bytes:
     raise Refusal("there is nothing at this path; see GET /openapi.json", status=404)
-
-
-class Resource:
-    """One path: its methods, who may use them, and what happens at the end of a request.
-
-    `voice` makes what says a request's errors as the path's API does.
-    """
-
-    def __init__(
-        self,
-        access: Access,
-        meters: metrics.Meters,
-        route: str,
-        actions: Mapping[str, Action],
-        *,
-        public: bool = False,
-        voice: Callable[[], Voice] = Voice,
-    ) -> None:
-        self._access, self._meters, self._route, self._public = access, meters, route, public
-        self._voice = voice
-        self._actions = dict(actions)
-        if "GET" in actions:
-            self._actions["HEAD"] = actions["GET"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
-        exchange = Exchange(scope, receive, send, PING_S, self._voice())
-        self._meters.open += 1
-        try:
-            await self._serve(exchange)
-        finally:
-            self._meters.open -= 1
-            self._close(exchange)
-
-    async def _serve(self, exchange: Exchange) -> None:
-        with suppress(ClientGone):  # the exchange knows
-            try:
-                await self._act(exchange)
-            except RequestError as error:
-                await exchange.fail(error)
-            except asyncio.CancelledError:
-                # The server is told to end and has waited long enough for this one.
-                await exchange.fail(Refusal("the server is shutting down", status=503))
-            except ClientGone:
-                raise
-            except Exception as error:
-                # The message may quote a prompt: type and place must do.
-                places = "".join(traceback.format_tb(error.__traceback__))
-                log.error("%s in %s\n%s", type(error).__name__, self._route, places)
-                await exchange.fail(Refusal("the server failed to answer", status=500))
-
-    async def _act(self, exchange: Exchange) -> None:
-        admit(exchange, self._access)
-        action = self._actions.get(exchange.method)
-        if action is None:
-            allowed = ", ".join(sorted(self._actions))
-            raise Refusal(
-                f"{exchange.method[:20]} is not allowed here; allowed: {allowed}",
-                status=405,
-                headers=((b"allow", allowed.encode()),),
-            )
-        await action(exchange, "" if self._public else identify(exchange, self._access))
-
-    def _close(self, exchange: Exchange) -> None:
-        seconds = time.perf_counter() - exchange.started_at
-        status = exchange.status or CLIENT_LEFT
-        self._meters.responses[self._route, status] += 1
-        self._meters.disconnects += exchange.gone
-        client = (exchange.scope.get("client") or ("-",))[0]
-        method = exchange.method if exchange.method.isalpha() else "?"
-        told = exchange.told
-        note = (
-            " {id} prompt={prompt} cached={cached} output={output}".format(**told) if told else ""
-        )
-        access_log.info(
-            "%s %s %s %d %.3fs%s%s",
-            *(client, method, self._route, status, seconds),
-            " client left" if exchange.gone else "",
-            note,
-            extra={
-                "request": {
-                    "client": client,
-                    "method": method,
-                    "route": self._route,
-                    "status": status,
-                    "seconds": round(seconds, 6),
-                    "client_left": exchange.gone,
-                    **told,
-                }
-            },
-        )
 
 
 class Actions:

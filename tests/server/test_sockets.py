@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import strata.server.app as app
 import strata.server.exchange as exchange
+import strata.server.resource as resource
 from strata.server.run import address, bind
 from strata.types import ConfigError, Finish
 
@@ -123,7 +123,7 @@ def test_each_token_is_sent_at_once(live, engine):
 
 
 def test_comments_come_only_after_silence_and_before_any_choice(live, engine, monkeypatch):
-    monkeypatch.setattr(app, "PING_S", 0.15)
+    monkeypatch.setattr(resource, "PING_S", 0.15)
     engine.script = lambda request: [0.5, 97, 0.5, 98, Finish.LENGTH]
     connection = live.send("/v1/chat/completions", {**CHAT, "stream": True})
     got = read_until(connection, b"[DONE]")
@@ -136,7 +136,7 @@ def test_comments_come_only_after_silence_and_before_any_choice(live, engine, mo
 
 
 def test_no_comment_in_an_answer_that_is_not_streamed(live, engine, monkeypatch):
-    monkeypatch.setattr(app, "PING_S", 0.05)
+    monkeypatch.setattr(resource, "PING_S", 0.05)
     engine.script = lambda request: [0.3, 97, Finish.LENGTH]
     client = http.client.HTTPConnection(live.host, live.port)
     client.request("POST", "/v1/chat/completions", json.dumps(CHAT))
@@ -146,7 +146,7 @@ def test_no_comment_in_an_answer_that_is_not_streamed(live, engine, monkeypatch)
 def test_failure_after_comments_is_an_event(live, engine, monkeypatch):
     from strata.types import FailedEvent
 
-    monkeypatch.setattr(app, "PING_S", 0.05)
+    monkeypatch.setattr(resource, "PING_S", 0.05)
     engine.script = lambda request: [0.3, FailedEvent(request.id, "gone wrong", 500)]
     connection = live.send("/v1/chat/completions", {**CHAT, "stream": True})
     got = read_until(connection, b"0\r\n\r\n")

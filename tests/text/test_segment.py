@@ -370,7 +370,5 @@ def test_long_answers_take_time_in_proportion(form: str) -> None:
     for stretch in (" ", "\n", "<", "</parameter>", "1", "[", "{", '"', "`", ";", "\\n", "a>"):
         begin = '<tool_call>{"name": "find", "arguments": {"l": ' if form == "hermes" else ""
         begin = xml(l="[")[:-38] if form == "xml" else begin
-        segmenter = Segmenter(DIALECTS[form], TOOLS, thinking=False)
-        for letter in begin + stretch * 3000:
-            segmenter.feed(letter)
-        segmenter.finish()
+        answer = begin + stretch * 3000
+        assert split(DIALECTS[form], TOOLS, answer) == split(DIALECTS[form], TOOLS, [answer])

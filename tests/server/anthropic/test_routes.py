@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-import strata.server.app as app
+import strata.server.resource as resource
 from strata.server.app import create_app
 from strata.server.service import Lobby
 
@@ -78,7 +78,7 @@ def test_counting_needs_no_limit_and_asks_nothing(call, engine):
 
 def test_pings_come_before_the_message(call, engine, events, monkeypatch):
     """Its usage is known with the first token; until then pings keep the client."""
-    monkeypatch.setattr(app, "PING_S", 0.05)
+    monkeypatch.setattr(resource, "PING_S", 0.05)
     asked = time.perf_counter()
 
     def script(request):

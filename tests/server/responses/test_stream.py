@@ -224,7 +224,7 @@ def test_a_failure_within_the_stream(respond, events, engine, call):
 
 
 def test_a_silent_stream_gets_comments(make_call, monkeypatch, engine):
-    monkeypatch.setattr("strata.server.app.PING_S", 0.02)
+    monkeypatch.setattr("strata.server.resource.PING_S", 0.02)
     engine.script = lambda request: [0.2, 97, 257, Finish.STOP]
     answer = make_call()("POST", "/v1/responses", {"input": "hi", "stream": True}).body
     assert answer.count(b": ping\n\n") >= 2
